@@ -1,0 +1,222 @@
+package services
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// RunHostIfAsked serves as a host and exits where this process was started as
+// one, and returns at once otherwise. It must be the first call in main, and in
+// TestMain, of every program that starts servers.
+func RunHostIfAsked() {
+	if os.Getenv(hostEnv) == "" {
+		return
+	}
+	os.Exit(runHost(os.Stdin, os.Stdout))
+}
+
+// server is something the host has started and must stop.
+type server interface {
+	// stop ends the server and waits until it is gone. Data is not kept.
+	stop(ctx context.Context) error
+}
+
+// redisServer is a Redis that can be hurt.
+type redisServer interface {
+	server
+	kill(ctx context.Context) error
+	start(ctx context.Context, empty bool) error
+	pause(ctx context.Context) error
+	resume(ctx context.Context) error
+}
+
+// platform starts servers in one of the ways.
+type platform interface {
+	startPostgres(ctx context.Context, own func(server), durable bool) (url, description string, err error)
+	startRedis(ctx context.Context, own func(server), args []string) (r redisServer, url, description string, err error)
+	// ready sees that both servers can be had, before either is started.
+	ready(ctx context.Context) error
+	stop(ctx context.Context) error
+}
+
+// host is the process that owns servers. Requests are served one at a time; mu is
+// for servers that are started side by side within one request.
+type host struct {
+	mu      sync.Mutex
+	servers []server
+	redis   redisServer // of opRedis, the one that later requests act on
+}
+
+func runHost(in io.Reader, out io.Writer) (code int) {
+	// Writing to a user process that has died must fail, not kill us. Notify, not
+	// Ignore: children inherit what is ignored.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	h := &host{}
+	defer func() {
+		if err := h.stop(); err != nil {
+			log.Print(err)
+			code = 1
+		}
+	}()
+	requests := readRequests(in, cancel)
+	for {
+		select {
+		case <-ctx.Done():
+			return 0
+		case r := <-requests:
+			a, err := h.serve(ctx, r)
+			if err != nil {
+				a.Error = err.Error()
+			}
+			if err := json.NewEncoder(out).Encode(a); err != nil {
+				log.Print(err)
+				return 0
+			}
+		}
+	}
+}
+
+// readRequests calls ended when input ends, which is how the user process's end
+// is noticed, also while a request is being served.
+func readRequests(in io.Reader, ended func()) <-chan request {
+	requests := make(chan request)
+	go func() {
+		defer ended()
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			var r request
+			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+				log.Printf("reading a request: %v", err)
+				return
+			}
+			requests <- r
+		}
+	}()
+	return requests
+}
+
+func (h *host) own(s server) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.servers = append(h.servers, s)
+}
+
+func (h *host) serve(ctx context.Context, r request) (answer, error) {
+	switch r.Op {
+	case opServices:
+		return h.startServices(ctx, r)
+	case opRedis:
+		return h.startRedis(ctx, r)
+	case opProbe:
+		return answer{}, h.probe(ctx, r)
+	case opPgBouncer:
+		return h.startPgBouncer(ctx, r)
+	default:
+		return answer{}, h.hurtRedis(ctx, r)
+	}
+}
+
+func (h *host) platform(ctx context.Context, w Way) (platform, error) {
+	var p platform
+	var err error
+	switch w {
+	case WayDocker:
+		p, err = newDocker(ctx)
+	case WayLocal:
+		p, err = newLocal(ctx)
+	default:
+		err = fmt.Errorf("way %q starts nothing", w)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.own(p)
+	return p, nil
+}
+
+func (h *host) startServices(ctx context.Context, r request) (a answer, err error) {
+	p, err := h.platform(ctx, r.Way)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := p.ready(ctx); err != nil {
+		return answer{}, err
+	}
+	var pgErr, redisErr error
+	var both sync.WaitGroup
+	both.Go(func() { a.PostgresURL, a.Postgres, pgErr = p.startPostgres(ctx, h.own, r.Durable) })
+	both.Go(func() { _, a.RedisURL, a.Redis, redisErr = p.startRedis(ctx, h.own, nil) })
+	both.Wait()
+	if err := errors.Join(pgErr, redisErr); err != nil {
+		return answer{}, err
+	}
+	return a, nil
+}
+
+func (h *host) startRedis(ctx context.Context, r request) (a answer, err error) {
+	p, err := h.platform(ctx, r.Way)
+	if err != nil {
+		return answer{}, err
+	}
+	h.redis, a.RedisURL, a.Redis, err = p.startRedis(ctx, h.own, r.Args)
+	return a, err
+}
+
+func (h *host) probe(ctx context.Context, r request) error {
+	p, err := h.platform(ctx, r.Way)
+	if err != nil {
+		return err
+	}
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
+	_, _, _, err = p.startRedis(ctx, h.own, nil)
+	return err
+}
+
+func (h *host) hurtRedis(ctx context.Context, r request) error {
+	if h.redis == nil {
+		return errors.New("there is no Redis yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, hurtPatience)
+	defer cancel()
+	switch r.Op {
+	case opKill:
+		return h.redis.kill(ctx)
+	case opStart:
+		return h.redis.start(ctx, r.Empty)
+	case opPause:
+		return h.redis.pause(ctx)
+	case opResume:
+		return h.redis.resume(ctx)
+	default:
+		return fmt.Errorf("request %q is not known", r.Op)
+	}
+}
+
+// stop ends everything, last started first, so that folders outlive the servers
+// that use them.
+func (h *host) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopPatience-5*time.Second)
+	defer cancel()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for i := len(h.servers) - 1; i >= 0; i-- {
+		errs = append(errs, h.servers[i].stop(ctx))
+	}
+	h.servers = nil
+	return errors.Join(errs...)
+}
