@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	chunkSize = 32 << 10
+	// writePatience bounds one write, so that a peer that reads nothing cannot make
+	// Hang wait for ever.
+	writePatience = 10 * time.Second
+)
+
+// link is one client's connection and its own to the server.
+type link struct {
+	proxy          *Proxy
+	client, server *net.TCPConn
+	dropping       atomic.Pointer[drop] // what to do when the server answers
+	once           sync.Once
+	over           chan struct{} // closed with the connections
+
+	mu      sync.Mutex
+	request []byte // what the client has sent since the server last answered
+}
+
+// requests relays from client to server.
+func (l *link) requests() {
+	l.relay(l.client, l.server, func(chunk []byte) bool {
+		d := l.proxy.claimDrop(l.sent(chunk))
+		switch {
+		case d == nil:
+		case d.answered:
+			// Before the server has the request: its answer must find this set.
+			l.dropping.Store(d)
+		default:
+			l.drop(d)
+			return false
+		}
+		return l.delay()
+	})
+}
+
+// replies relays from server to client.
+func (l *link) replies() {
+	l.relay(l.server, l.client, func([]byte) bool {
+		if d := l.dropping.Load(); d != nil {
+			l.drop(d)
+			return false
+		}
+		l.answered()
+		return true
+	})
+}
+
+// sent notes a chunk of a request and returns the request so far: it may come in
+// pieces, and the words that a drop looks for be cut in two.
+func (l *link) sent(chunk []byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request = append(l.request, chunk...)
+	l.request = l.request[max(0, len(l.request)-chunkSize):]
+	return l.request
+}
+
+// answered forgets the request, before the client has the answer and sends another:
+// a drop must not match what was sent before it was asked for.
+func (l *link) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request = nil
+}
+
+// relay copies from one side to the other until either ends. Each chunk is shown
+// to look, which may end it.
+func (l *link) relay(from, to *net.TCPConn, look func([]byte) bool) {
+	buffer := make([]byte, chunkSize)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && (!look(buffer[:n]) || !l.write(to, buffer[:n])) {
+			break
+		}
+		if err != nil {
+			break
+		}
+	}
+	// The end of a connection is held back by a hang like its bytes.
+	l.proxy.flow.RLock()
+	defer l.proxy.flow.RUnlock()
+	l.close()
+}
+
+func (l *link) write(to *net.TCPConn, chunk []byte) bool {
+	l.proxy.flow.RLock()
+	defer l.proxy.flow.RUnlock()
+	_ = to.SetWriteDeadline(time.Now().Add(writePatience))
+	_, err := to.Write(chunk)
+	return err == nil
+}
+
+// delay waits for the proxy's latency and tells whether the link still stands.
+func (l *link) delay() bool {
+	l.proxy.mu.Lock()
+	d := l.proxy.latency
+	l.proxy.mu.Unlock()
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.over:
+		return false
+	}
+}
+
+func (l *link) drop(d *drop) {
+	l.close()
+	close(d.done)
+}
+
+// close ends both connections in order: the client reads EOF.
+func (l *link) close() {
+	l.once.Do(func() {
+		close(l.over)
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// reset ends both connections at once: the client reads "connection reset".
+func (l *link) reset() {
+	l.once.Do(func() {
+		close(l.over)
+		reset(l.client)
+		reset(l.server)
+	})
+}
+
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}

@@ -1,0 +1,175 @@
+package faults
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy relays TCP connections to one server until told to misbehave. Its methods
+// may be called from several goroutines.
+type Proxy struct {
+	upstream string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	// flow is read-locked around each write of relayed bytes, and locked during a
+	// hang: once Hang has returned, no further byte arrives anywhere.
+	flow sync.RWMutex
+
+	mu      sync.Mutex
+	links   map[*link]struct{}
+	drops   []*drop
+	cut     bool
+	hung    bool
+	latency time.Duration
+	closed  bool
+}
+
+// NewProxy starts a proxy in front of upstream, a host:port. It is closed, with all
+// its connections, when the test ends.
+func NewProxy(tb testing.TB, upstream string) *Proxy {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{upstream: upstream, listener: listener, links: map[*link]struct{}{}}
+	p.running.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// Addr returns the proxy's own address as host:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// URL returns address, that of the server behind the proxy, as it reads through the
+// proxy.
+func (p *Proxy) URL(tb testing.TB, address string) string {
+	tb.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		tb.Fatal("not an address") // the parser's error quotes it, password included
+	}
+	u.Host = p.Addr()
+	return u.String()
+}
+
+// Cut resets all connections, and each new one as soon as it is made, until Heal.
+// (Refusing them outright would give the port away.)
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	p.resetAll()
+}
+
+// CutOnce resets all connections; new ones work.
+func (p *Proxy) CutOnce() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resetAll()
+}
+
+// Hang holds all bytes back, both ways, until Resume or Heal. Connections stay, and
+// new ones can be made. Nothing that was held back is lost.
+func (p *Proxy) Hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.hung && !p.closed {
+		p.hung = true
+		p.flow.Lock()
+	}
+}
+
+// Resume ends Hang.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resume()
+}
+
+// Latency makes what clients send arrive d later, until Heal or another call. Bytes
+// that are sent during the delay of others are delayed after them.
+func (p *Proxy) Latency(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = d
+}
+
+// Heal ends Cut, Hang and Latency, and forgets drops that have not happened.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut, p.latency, p.drops = false, 0, nil
+	p.resume()
+}
+
+func (p *Proxy) resume() {
+	if p.hung {
+		p.hung = false
+		p.flow.Unlock()
+	}
+}
+
+func (p *Proxy) resetAll() {
+	for l := range p.links {
+		l.reset()
+	}
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	p.resetAll()
+	p.resume()
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		p.running.Go(func() { p.serve(client.(*net.TCPConn)) })
+	}
+}
+
+func (p *Proxy) serve(client *net.TCPConn) {
+	server, err := net.Dial("tcp", p.upstream)
+	if err != nil {
+		reset(client)
+		return
+	}
+	l := &link{proxy: p, client: client, server: server.(*net.TCPConn), over: make(chan struct{})}
+	if !p.add(l) {
+		l.reset()
+		return
+	}
+	defer p.remove(l)
+	var both sync.WaitGroup
+	both.Go(l.requests)
+	both.Go(l.replies)
+	both.Wait()
+}
+
+func (p *Proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cut || p.closed {
+		return false
+	}
+	p.links[l] = struct{}{}
+	return true
+}
+
+func (p *Proxy) remove(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}

@@ -1,0 +1,188 @@
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver for migrations
+
+	"github.com/fencepost-pg/fencepost/internal/services"
+	"github.com/fencepost-pg/fencepost/migrations"
+)
+
+// adminPatience bounds one CREATE or DROP DATABASE.
+const adminPatience = 2 * time.Minute
+
+// databasePrefix starts the name of every database made here:
+// fencepost_test_<run>_<what>.
+const databasePrefix = "fencepost_test_"
+
+// postgresServer makes databases on the shared server.
+//
+// On a server that somebody named by address, databases of a killed run would stay
+// for ever. So each run holds an advisory lock, which dies with it, and drops the
+// databases of runs whose lock is free.
+type postgresServer struct {
+	url  string
+	run  string    // this run's part of database names
+	lock *pgx.Conn // holds the run's lock
+
+	template     sync.Once
+	templateName string
+	templateErr  error
+}
+
+func openServer(ctx context.Context, s *services.Services) (*postgresServer, error) {
+	conn, err := pgx.Connect(ctx, s.PostgresURL)
+	if err != nil {
+		return nil, err
+	}
+	p := &postgresServer{url: s.PostgresURL, run: randomName(), lock: conn}
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", p.run); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	if err := sweep(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return p, nil
+}
+
+// sweep drops the databases of runs that have died.
+func sweep(ctx context.Context, conn *pgx.Conn) error {
+	rows, _ := conn.Query(ctx, "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", databasePrefix)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("listing databases: %w", err)
+	}
+	for _, name := range names {
+		run, _, _ := strings.Cut(strings.TrimPrefix(name, databasePrefix), "_")
+		var dead bool
+		err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", run).Scan(&dead)
+		if err != nil {
+			return fmt.Errorf("looking for a run's lock: %w", err)
+		}
+		if !dead {
+			continue
+		}
+		// Another run may sweep at the same time: only one has the lock now.
+		err = dropDatabase(ctx, conn, name)
+		_, unlockErr := conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", run)
+		if err := errors.Join(err, unlockErr); err != nil {
+			return fmt.Errorf("dropping the database of a dead run: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *postgresServer) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), adminPatience)
+	defer cancel()
+	var err error
+	if p.templateName != "" {
+		err = dropDatabase(ctx, p.lock, p.templateName)
+	}
+	return errors.Join(err, p.lock.Close(ctx))
+}
+
+// create makes a database and returns its name. Template "" means an empty one.
+func (p *postgresServer) create(ctx context.Context, template string) (string, error) {
+	name := p.newName()
+	if template == "" {
+		template = "template0"
+	}
+	err := p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template))
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("creating a database: %w", err)
+	}
+	return name, nil
+}
+
+func (p *postgresServer) newName() string { return databasePrefix + p.run + "_" + randomName() }
+
+func (p *postgresServer) drop(ctx context.Context, name string) error {
+	return p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return dropDatabase(ctx, conn, name)
+	})
+}
+
+// keep renames a database so that no later run sweeps it.
+func (p *postgresServer) keep(ctx context.Context, name string) (string, error) {
+	kept := "fencepost_kept_" + strings.TrimPrefix(name, databasePrefix)
+	return kept, p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		// A database in use cannot be renamed.
+		_, err := conn.Exec(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, "ALTER DATABASE "+quote(name)+" RENAME TO "+quote(kept))
+		return err
+	})
+}
+
+// migrated returns the name of a database with fencepost's migrations in it, to be
+// copied. It is made once per run and takes its name only when it is good.
+func (p *postgresServer) migrated(ctx context.Context) (string, error) {
+	p.template.Do(func() {
+		name, err := p.create(ctx, "")
+		if err != nil {
+			p.templateErr = err
+			return
+		}
+		p.templateName = name
+		p.templateErr = p.migrate(ctx, name)
+	})
+	return p.templateName, p.templateErr
+}
+
+func (p *postgresServer) migrate(ctx context.Context, name string) error {
+	db, err := sql.Open("pgx", p.urlOf(name))
+	if err != nil {
+		return err
+	}
+	if _, err := migrations.Up(ctx, db, nil); err != nil {
+		return errors.Join(fmt.Errorf("migrating the template database: %w", err), db.Close())
+	}
+	return db.Close()
+}
+
+// urlOf is the server's address with another database in it.
+func (p *postgresServer) urlOf(name string) string {
+	u, err := url.Parse(p.url)
+	if err != nil {
+		panic("the address was good enough to connect") // Its text may hold a password.
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// admin runs fn on a connection of its own to the server's first database.
+func (p *postgresServer) admin(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(ctx, conn), conn.Close(ctx))
+}
+
+func dropDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
+	_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)")
+	return err
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// randomName is short, lower case and without separators.
+func randomName() string { return strings.ToLower(rand.Text()[:12]) }
