@@ -1,0 +1,217 @@
+package fence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencepost-pg/fencepost/token"
+)
+
+// The outcomes of this package. Compare with errors.Is. Errors of the caller's own SQL (a violated
+// constraint, a wrong type) pass through with their *pgconn.PgError in the chain.
+var (
+	// ErrInvalid: refused before anything was sent: a token, name, key or column that cannot be.
+	ErrInvalid = token.ErrInvalid
+	// ErrUnavailable: PostgreSQL could not be reached, or refused for reasons of its own; nothing
+	// was written.
+	ErrUnavailable = token.ErrUnavailable
+	// ErrStale: the fence, or the row, has seen a higher token. The error is a *StaleError.
+	ErrStale = errors.New("fencepost: stale token")
+	// ErrTokenSpent: a bare token met itself on the row: it has written there already. Whether
+	// this very write did is unknown.
+	ErrTokenSpent = errors.New("fencepost: token already spent on this row")
+	// ErrNotFound: there is no such row, or none that this user may see.
+	ErrNotFound = errors.New("fencepost: no such row")
+	// ErrRefused: the row is there and the token good enough, yet the database changed nothing: a
+	// row-level policy or a trigger stands in the way.
+	ErrRefused = errors.New("fencepost: refused by the database")
+	// ErrOutcomeUnknown: the connection ended, or a commit was answered with a warning, while the
+	// write was under way: it may or may not have been committed, or may be undone by a crash.
+	ErrOutcomeUnknown = errors.New("fencepost: outcome unknown")
+	// ErrJump: a claim more than 2^40 above the fence. The error is a *JumpError.
+	ErrJump = errors.New("fencepost: token too far above the fence")
+	// ErrTable: the table cannot be fenced as it stands. The error is a *TableError.
+	ErrTable = errors.New("fencepost: table cannot be fenced")
+)
+
+// StaleError says what refused a token.
+type StaleError struct {
+	// Resource is the fence that refused; where a row did, its table.
+	Resource string
+	Token    token.Token // the token refused
+	// Current is the token seen instead; 0 where there is no fence at all. It equals Token where
+	// another grant has claimed the same number.
+	Current token.Token
+	// Row tells that the row carries Current, rather than the fence.
+	Row bool
+}
+
+func (e *StaleError) Error() string {
+	where := "fence"
+	if e.Row {
+		where = "row"
+	}
+	return fmt.Sprintf("%v: %q: token %d, %s at %d", ErrStale, e.Resource, e.Token, where, e.Current)
+}
+
+// Is reports whether target is [ErrStale].
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// JumpError says how far a claim would have jumped.
+type JumpError struct {
+	Resource string
+	Token    token.Token // the token refused
+	Current  token.Token // what the fence carries, 0 where there is none
+}
+
+func (e *JumpError) Error() string {
+	return fmt.Sprintf("%v: %q: token %d, fence at %d", ErrJump, e.Resource, e.Token, e.Current)
+}
+
+// Is reports whether target is [ErrJump].
+func (e *JumpError) Is(target error) bool { return target == ErrJump }
+
+// TableError says why a table cannot be fenced as it stands.
+type TableError struct {
+	Table   string // schema and name, quoted
+	Problem string
+}
+
+func (e *TableError) Error() string { return fmt.Sprintf("%v: %s: %s", ErrTable, e.Table, e.Problem) }
+
+// Is reports whether target is [ErrTable].
+func (e *TableError) Is(target error) bool { return target == ErrTable }
+
+// SQLSTATEs, of the server and of this library's own functions.
+const (
+	codeStale              = "ZF001"
+	codeQueryCanceled      = "57014"
+	codeNoSuchStatement    = "26000"
+	codeDuplicateStatement = "42P05"
+)
+
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
+// interpret turns what pgx returned into this package's outcomes. commits tells whether the
+// statement could have committed on its own: if so, a connection that ended after it was sent
+// leaves the outcome unknown.
+func interpret(ctx context.Context, verb string, err error, commits bool) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = errors.Join(err, ended)
+	}
+	var server *pgconn.PgError
+	switch {
+	case errors.As(err, &server):
+		return interpretServer(verb, server, err, commits)
+	case neverSent(err):
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, verb, err)
+	case !connectionEnded(err):
+		return fmt.Errorf("%s: %w", verb, err) // what the caller passed could not be encoded or scanned
+	case commits:
+		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, verb, err)
+	default:
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, verb, err)
+	}
+}
+
+func interpretServer(verb string, server *pgconn.PgError, err error, commits bool) error {
+	switch code := server.Code; {
+	case code == codeStale:
+		return staleFrom(server)
+	case code == codeNoSuchStatement || code == codeDuplicateStatement:
+		return fmt.Errorf("%w: %s: behind a pooler in transaction mode set pgx's default_query_exec_mode to exec: %w",
+			ErrUnavailable, verb, err)
+	case strings.HasPrefix(code, "08") && commits:
+		// A pooler speaks here, for a server whose answer it did not see.
+		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, verb, err)
+	case isUnavailable(code):
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, verb, err)
+	default:
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+}
+
+// isUnavailable reports whether a SQLSTATE is about the server rather than about the statement.
+// The server aborted the transaction before it said so.
+func isUnavailable(code string) bool {
+	switch code {
+	case "25006", // read-only transaction, as on a standby
+		"55P03", // lock_timeout
+		"25P03", // idle-in-transaction timeout
+		"25P04": // transaction timeout
+		return true
+	}
+	switch code[:min(2, len(code))] {
+	case "08", "53", "57", "58", "XX":
+		return true
+	}
+	return false
+}
+
+// staleFrom reads the DETAIL that fencepost.enter gives with its SQLSTATE.
+func staleFrom(server *pgconn.PgError) error {
+	var detail struct {
+		Resource string `json:"resource"`
+		Token    token.Token
+		Current  json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(server.Detail), &detail); err != nil {
+		return fmt.Errorf("%w: %w", ErrStale, server)
+	}
+	stale := &StaleError{Resource: detail.Resource, Token: detail.Token}
+	// No fence at all is "0", which is no token.
+	if err := json.Unmarshal(detail.Current, &stale.Current); err != nil {
+		stale.Current = 0
+	}
+	return stale
+}
+
+// neverSent reports whether err came before anything of the statement was sent.
+func neverSent(err error) bool {
+	var connect *pgconn.ConnectError
+	return pgconn.SafeToRetry(err) || errors.As(err, &connect)
+}
+
+// connectionEnded reports whether err is about the connection or the context, and not about what
+// the caller passed in.
+func connectionEnded(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// SafeToRetry reports whether the transaction that met err was rolled back for a reason that
+// running the whole of it again may not meet: a serialization failure (40001) or a deadlock
+// (40P01).
+func SafeToRetry(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && (server.Code == "40001" || server.Code == "40P01")
+}
+
+// CommitError says what the error of a COMMIT means; ctx is the one the commit ran under. nil stays
+// nil, a commit answered by a rollback is an error, and a connection that ended in between is
+// ErrOutcomeUnknown.
+func CommitError(ctx context.Context, err error) error {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return interpret(ctx, "commit", err, true)
+}
+
+// ReadError turns the error of a statement that only reads into this package's outcomes.
+func ReadError(ctx context.Context, err error) error { return interpret(ctx, "read", err, false) }

@@ -1,0 +1,127 @@
+package fence_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+// C27: names are taken by their parts, whatever is in them, and the right table's row changes.
+func TestCase27_HostileNames(t *testing.T) {
+	t.Parallel()
+	pool := testenv.Pool(t)
+	long := strings.Repeat("n", 63)
+	for i, c := range []struct{ schema, name, key, column, tok string }{
+		{"My Schema", "Order.Items", "Id", "select", "Last Token"},
+		{`quo"te`, `ta"ble`, `k"ey`, `c"ol`, `to"ken`},
+		{long, long, long, strings.Repeat("c", 63), strings.Repeat("t", 63)},
+		{"app.orders", "a.b", "a.b", "c.d", "e.f"},
+		{`x"; DROP TABLE y; --`, `x'; DROP TABLE y; --`, "id", "value", "last_fencing_token"},
+		{"é", "e\u0301", "$1", "%s", "?"},
+	} {
+		quoted := func(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
+		decoy := fmt.Sprintf("decoy %d", i)
+		for _, schema := range []string{c.schema, decoy} {
+			exec(t, pool, fmt.Sprintf(`CREATE SCHEMA %s`, quoted(schema)))
+			exec(t, pool, fmt.Sprintf(`CREATE TABLE %s (%s text PRIMARY KEY, %s text, %s bigint NOT NULL DEFAULT 0)`,
+				quoted(schema, c.name), quoted(c.key), quoted(c.column), quoted(c.tok)))
+			exec(t, pool, fmt.Sprintf(`INSERT INTO %s VALUES ('k', 'before')`, quoted(schema, c.name)))
+		}
+		table := fence.Table{Schema: c.schema, Name: c.name, Key: []string{c.key}, Token: c.tok}
+		columns, err := fence.Inspect(t.Context(), pool, table)
+		if err != nil || len(columns) != 3 {
+			t.Errorf("%+v: columns %q, %v", c, columns, err)
+		}
+		if err := fence.Update(t.Context(), pool, table, 5, fence.Key{"k"}, fence.Set{c.column: "after"}); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		wantErr(t, fence.Update(t.Context(), pool, table, 5, fence.Key{"k"}, fence.Set{c.column: "again"}), fence.ErrTokenSpent)
+		for schema, want := range map[string]string{c.schema: "after", decoy: "before"} {
+			var got string
+			err := pool.QueryRow(t.Context(), fmt.Sprintf(`SELECT %s FROM %s`, quoted(c.column), quoted(schema, c.name))).Scan(&got)
+			if err != nil || got != want {
+				t.Errorf("%s.%s holds %q, %v", schema, c.name, got, err)
+			}
+		}
+	}
+}
+
+func TestNamesThatCannotBeAreRefusedBeforeTheyAreSent(t *testing.T) {
+	t.Parallel()
+	pool := testenv.Pool(t)
+	bad := []string{"", strings.Repeat("x", 64), strings.Repeat("é", 32), "a\x00b", "\xff"}
+	for _, name := range bad {
+		for field, table := range map[string]fence.Table{
+			"schema": {Schema: name, Name: "t", Key: []string{"id"}},
+			"name":   {Schema: "s", Name: name, Key: []string{"id"}},
+			"key":    {Schema: "s", Name: "t", Key: []string{name}},
+		} {
+			if err := fence.Update(t.Context(), pool, table, 1, fence.Key{1}, fence.Set{"v": 1}); !errors.Is(err, fence.ErrInvalid) {
+				t.Errorf("%s %q: %v", field, name, err)
+			}
+		}
+		err := fence.Update(t.Context(), pool, rows, 1, fence.Key{1}, fence.Set{name: 1})
+		wantErr(t, err, fence.ErrInvalid)
+	}
+	for what, err := range map[string]error{
+		"no key":               fence.Update(t.Context(), pool, fence.Table{Schema: "s", Name: "t"}, 1, nil, fence.Set{"v": 1}),
+		"key named twice":      fence.Update(t.Context(), pool, fence.Table{Schema: "s", Name: "t", Key: []string{"a", "a"}}, 1, fence.Key{1, 2}, nil),
+		"token in the key":     fence.Update(t.Context(), pool, fence.Table{Schema: "s", Name: "t", Key: []string{"last_fencing_token"}}, 1, fence.Key{1}, nil),
+		"too few key values":   fence.Update(t.Context(), pool, rows, 1, nil, fence.Set{"value": 1}),
+		"token column written": fence.Update(t.Context(), pool, rows, 1, fence.Key{1}, fence.Set{"last_fencing_token": 0}),
+	} {
+		if !errors.Is(err, fence.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// Registration names what is wrong.
+func TestInspectNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	exec(t, pool, `
+		CREATE TABLE app.no_token (id bigint PRIMARY KEY);
+		CREATE TABLE app.int_token (id bigint PRIMARY KEY, last_fencing_token integer NOT NULL DEFAULT 0);
+		CREATE TABLE app.numeric_token (id bigint PRIMARY KEY, last_fencing_token numeric(20) NOT NULL DEFAULT 0);
+		CREATE TABLE app.null_token (id bigint PRIMARY KEY, last_fencing_token bigint DEFAULT 0);
+		CREATE TABLE app.no_key (id bigint NOT NULL, last_fencing_token bigint NOT NULL);
+		CREATE TABLE app.null_key (id bigint UNIQUE, last_fencing_token bigint NOT NULL);
+		CREATE TABLE app.partial_key (id bigint NOT NULL, last_fencing_token bigint NOT NULL);
+		CREATE UNIQUE INDEX ON app.partial_key (id) WHERE id > 0;
+		CREATE TABLE app.late_key (id bigint PRIMARY KEY DEFERRABLE, last_fencing_token bigint NOT NULL);
+		CREATE TABLE app.wide_key (id bigint, part bigint, last_fencing_token bigint NOT NULL, PRIMARY KEY (id, part));
+		CREATE TABLE app.covering (id bigint NOT NULL, part bigint, last_fencing_token bigint NOT NULL, UNIQUE (id) INCLUDE (part));
+		CREATE VIEW app.view AS SELECT * FROM app.item`)
+	table := func(name string, key ...string) fence.Table { return fence.Table{Schema: "app", Name: name, Key: key} }
+	for _, good := range []fence.Table{rows, table("covering", "id"), table("wide_key", "part", "id")} {
+		if _, err := fence.Inspect(t.Context(), pool, good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for problem, bad := range map[string]fence.Table{
+		"no such table":                            table("missing", "id"),
+		`no token column "last_fencing_token"`:     table("no_token", "id"),
+		"is integer, not bigint":                   table("int_token", "id"),
+		"is numeric(20,0), not bigint":             table("numeric_token", "id"),
+		`"last_fencing_token" may be NULL`:         table("null_token", "id"),
+		`over exactly ["id"]`:                      table("no_key", "id"),
+		`key column "id" may be NULL`:              table("null_key", "id"),
+		"no primary key and no total unique":       table("partial_key", "id"),
+		"no primary key and no total unique index": table("late_key", "id"),
+		`over exactly ["part"]`:                    table("wide_key", "part"),
+		`no key column "ID"`:                       table("item", "ID"),
+		"no such table ":                           table("view", "id"),
+	} {
+		_, err := fence.Inspect(t.Context(), pool, bad)
+		if wantErr(t, err, fence.ErrTable); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(problem)) {
+			t.Errorf("%s: got %v, want it to say %q", bad, err, problem)
+		}
+	}
+}
