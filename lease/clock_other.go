@@ -1,0 +1,8 @@
+//go:build !linux
+
+package lease
+
+import "time"
+
+// sinceBoot has no portable source here; the monotonic and the wall clock remain.
+func sinceBoot() time.Duration { return 0 }

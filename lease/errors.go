@@ -1,0 +1,129 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/token"
+)
+
+// The outcomes of this package. Compare with errors.Is.
+var (
+	// ErrInvalid: refused before any command was sent: a resource name, TTL or option out of range.
+	ErrInvalid = token.ErrInvalid
+	// ErrUnavailable: Redis could not answer, or refused for reasons of its own (READONLY, OOM,
+	// LOADING, a key it cannot use). It says nothing about who holds the lease.
+	ErrUnavailable = token.ErrUnavailable
+	// ErrHeld: somebody else holds the lease. The error is a *HeldError.
+	ErrHeld = token.ErrHeld
+	// ErrLost: this handle no longer owns the lease. The error is a *LostError.
+	ErrLost = token.ErrLost
+	// ErrReleased: the cause of a lease context that ended because the holder released the lease.
+	// A call under such a lease returns a *LostError that matches both.
+	ErrReleased = errors.New("fencepost: lease released")
+	// ErrBadKey: a key that the lease needs holds what this library did not write, so waiting for
+	// it would have no end. The error is a *BadKeyError, which matches ErrUnavailable as well.
+	ErrBadKey = errors.New("fencepost: unusable redis key")
+)
+
+// HeldError says who holds a lease, and for how long yet.
+type HeldError struct {
+	Resource string
+	TTL      time.Duration // what remained when Redis answered
+	Label    string        // the holder's label
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%v: %q by %q, for %v yet", ErrHeld, e.Resource, e.Label, e.TTL)
+}
+
+// Is reports whether target is [ErrHeld].
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Reason says why a lease was lost.
+type Reason string
+
+// The reasons for which a lease is lost.
+const (
+	// ReasonExpired: the deadline passed without a confirmed renewal, or the key was gone.
+	ReasonExpired Reason = "expired"
+	// ReasonTaken: the key carries another holder's nonce.
+	ReasonTaken Reason = "taken by another"
+	// ReasonUnreachable: the deadline passed while renewals failed; Err has the last failure.
+	ReasonUnreachable Reason = "server unreachable"
+	// ReasonClock: the monotonic clock alone would have kept the lease, but the host's wall clock
+	// stepped forward or the host was suspended.
+	ReasonClock Reason = "clock"
+	// ReasonReleased: the holder released it.
+	ReasonReleased Reason = "released"
+)
+
+// LostError says why a handle no longer owns its lease.
+type LostError struct {
+	Resource string
+	Token    token.Token
+	Reason   Reason
+	Err      error // what stood behind it, where there was something
+}
+
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("%v: %q, token %d: %s", ErrLost, e.Resource, e.Token, e.Reason)
+	if e.Err != nil && e.Reason != ReasonReleased {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is reports whether target is [ErrLost].
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns what stood behind the loss.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// BadKeyError names a Redis key that cannot be used as it stands, and why.
+type BadKeyError struct {
+	Resource string
+	Key      string
+	Why      string
+}
+
+func (e *BadKeyError) Error() string {
+	return fmt.Sprintf("%v: %s is %s", ErrBadKey, e.Key, e.Why)
+}
+
+// Is reports whether target is [ErrBadKey] or [ErrUnavailable].
+func (e *BadKeyError) Is(target error) bool { return target == ErrBadKey || target == ErrUnavailable }
+
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
+// interpret turns what go-redis returned into this package's outcomes: whatever kept Redis from
+// carrying the script out is ErrUnavailable, and where the caller's context has ended, that shows
+// as well.
+func interpret(ctx context.Context, verb, resource string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = errors.Join(err, ended)
+	}
+	return fmt.Errorf("%w: %s %q: %w", ErrUnavailable, verb, resource, err)
+}
+
+// mayHaveGranted reports whether an acquire that failed may have been carried out all the same. It
+// was not, where Redis answered with an error (the script's last command is the one that grants) or
+// could not be connected to.
+func mayHaveGranted(err error) bool {
+	var answer redis.Error
+	if errors.As(err, &answer) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {
+		return false
+	}
+	var network *net.OpError
+	return !errors.As(err, &network) || network.Op != "dial"
+}

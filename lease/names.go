@@ -1,0 +1,92 @@
+package lease
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of what a lease may be called.
+const (
+	// MaxResourceBytes is the longest resource name, in bytes of UTF-8.
+	MaxResourceBytes = 512
+	// MaxPrefixBytes is the longest key prefix, in bytes.
+	MaxPrefixBytes = 128
+	// MaxLabelBytes is the longest label, in bytes of UTF-8.
+	MaxLabelBytes = 256
+)
+
+// keys are the Redis keys of one resource. Both carry the same hash tag, so that they live in one
+// slot of a cluster.
+type keys struct{ lease, counter string }
+
+// keysOf builds the keys "<prefix>:{<name>}:lease" and "<prefix>:{<name>}:token".
+//
+// Invariant: different pairs of prefix and name give different keys. A prefix has no braces, so the
+// first brace ends it; an encoded name has no braces, so the next brace ends it, and is never
+// empty, so the cluster's hash tag is always the name.
+func keysOf(prefix, resource string) keys {
+	base := prefix + ":{" + encode(resource) + "}:"
+	return keys{lease: base + "lease", counter: base + "token"}
+}
+
+// encode writes a name with a percent sign and two hexadecimal digits for every byte that could be
+// mistaken for something else in a key. Names are compared byte by byte: composed and decomposed
+// forms of a letter are different names.
+func encode(name string) string {
+	const digits = "0123456789ABCDEF"
+	plain := 0
+	for plain < len(name) && isPlain(name[plain]) {
+		plain++
+	}
+	if plain == len(name) {
+		return name
+	}
+	var b strings.Builder
+	b.Grow(len(name) + 16)
+	b.WriteString(name[:plain])
+	for i := plain; i < len(name); i++ {
+		if c := name[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return c > ' ' && c < 0x7f && c != '{' && c != '}' && c != '%'
+}
+
+func checkResource(resource string) error {
+	switch {
+	case resource == "":
+		return invalidf("the resource name is empty")
+	case len(resource) > MaxResourceBytes:
+		return invalidf("the resource name has %d bytes, more than %d", len(resource), MaxResourceBytes)
+	case !utf8.ValidString(resource):
+		return invalidf("the resource name is not valid UTF-8")
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	switch {
+	case len(prefix) > MaxPrefixBytes:
+		return invalidf("the key prefix has %d bytes, more than %d", len(prefix), MaxPrefixBytes)
+	case strings.ContainsAny(prefix, "{}"):
+		return invalidf("the key prefix %q has braces, which would move the cluster's hash tag", prefix)
+	case !utf8.ValidString(prefix):
+		return invalidf("the key prefix is not valid UTF-8")
+	}
+	return nil
+}
+
+func checkLabel(label string) error {
+	if len(label) > MaxLabelBytes || !utf8.ValidString(label) {
+		return invalidf("a label is UTF-8 text of at most %d bytes", MaxLabelBytes)
+	}
+	return nil
+}
