@@ -1,0 +1,328 @@
+package fencepost_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost"
+	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+func setValue(value string) fencepost.TxFunc {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE app.invoice SET value = $1 WHERE id = '1'`, value)
+		return err
+	}
+}
+
+func TestTxCommitsOnNilAndRollsBackOtherwise(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	l := b.acquire(t, "invoice-1", nil)
+	if err := b.store.Tx(t.Context(), setValue("kept"), l); err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("the work failed")
+	err := b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(setValue("dropped")(ctx, tx), why)
+	}, l)
+	wantErr(t, err, why)
+	// A function that overlooks an error: its transaction is aborted, and that is not nil.
+	err = b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+		_ = setValue("dropped")(ctx, tx)
+		_, _ = tx.Exec(ctx, `SELECT 1/0`)
+		return nil
+	}, l)
+	wantErr(t, err, pgx.ErrTxCommitRollback)
+	if r := b.read(t, "1"); r.Value != "kept" {
+		t.Errorf("the row is %+v", r)
+	}
+	if n := b.pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections were not given back", n)
+	}
+}
+
+func TestTxHandsOutTheLeaseAndAContextThatEndsWithIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	l := b.acquire(t, "invoice-1", nil)
+	err := b.store.Tx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+		if got, ok := fencepost.FromContext(ctx); !ok || got != l {
+			t.Errorf("the context carries %v, %v", got, ok)
+		}
+		if err := l.Release(ctx); err != nil { // against the rules, to see the end
+			t.Error(err)
+		}
+		<-ctx.Done()
+		wantErr(t, context.Cause(ctx), fencepost.ErrLost, fencepost.ErrReleased)
+		return nil
+	}, l)
+	wantErr(t, err, fencepost.ErrLost)
+	if got, ok := fencepost.FromContext(l.Context()); !ok || got != l {
+		t.Error("the lease's own context does not carry it")
+	}
+	if _, ok := fencepost.FromContext(t.Context()); ok {
+		t.Error("a lease came from nowhere")
+	}
+}
+
+func TestTxNeedsLeasesOfItsStore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	other := acquire(t, b.another(t), "invoice-2", nil)
+	for name, leases := range map[string][]*fencepost.Lease{"none": nil, "nil": {nil}, "another store's": {other}} {
+		if err := b.store.Tx(t.Context(), setValue("x"), leases...); !errors.Is(err, fencepost.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Several leases: all are guarded, whatever order they are named in.
+func TestTxGuardsEveryLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	one, two := b.acquire(t, "invoice-1", nil), b.acquire(t, "invoice-2", &fencepost.AcquireOptions{TTL: time.Minute, NoRenewal: true})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			leases := []*fencepost.Lease{one, two, one}
+			if i%2 == 0 {
+				leases = []*fencepost.Lease{two, one}
+			}
+			if err := b.store.Tx(t.Context(), setValue("both"), leases...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := b.rdb.Del(t.Context(), b.leaseKey("invoice-2")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	second := acquire(t, b.another(t), "invoice-2", nil)
+	wantStale(t, b.store.Tx(t.Context(), setValue("x"), one, two), two.Token(), second.Token())
+	if r := b.read(t, "1"); r.Value != "both" {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
+// 40001 and 40P01 run the whole function again, with a fresh call; the limit is kept, and the code stays visible.
+func TestTxRetriesTheWholeOfIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	l := b.acquire(t, "invoice-1", nil)
+	for code, sql := range map[string]string{
+		"40001": `DO $$ BEGIN RAISE SQLSTATE '40001'; END $$`, "40P01": `DO $$ BEGIN RAISE SQLSTATE '40P01'; END $$`,
+	} {
+		calls := 0
+		err := b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			if calls++; calls < 3 {
+				_, err := tx.Exec(ctx, sql)
+				return err
+			}
+			return setValue(code)(ctx, tx)
+		}, l)
+		if err != nil || calls != 3 || b.read(t, "1").Value != code {
+			t.Errorf("%s: %d calls, %v", code, calls, err)
+		}
+		calls = 0
+		err = b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			calls++
+			_, err := tx.Exec(ctx, sql)
+			return err
+		}, l)
+		var server *pgconn.PgError
+		if !errors.As(err, &server) || server.Code != code || calls < 2 || calls > 10 {
+			t.Errorf("%s for ever: %d calls, %v", code, calls, err)
+		}
+	}
+}
+
+// A holder stopped inside a transaction blocks the next claim no longer than MaxIdle, and its transaction is
+// not committed.
+func TestAHolderStoppedInsideATransactionIsEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{MaxIdle: 200 * time.Millisecond})
+	l := b.acquire(t, "invoice-1", &fencepost.AcquireOptions{TTL: time.Minute, NoRenewal: true})
+	inside, wake := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			err := setValue("stopped")(ctx, tx)
+			close(inside)
+			<-wake
+			return err
+		}, l)
+	}()
+	<-inside
+	if err := b.rdb.Del(t.Context(), b.leaseKey("invoice-1")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	second, err := b.another(t).Acquire(ctx, "invoice-1", nil)
+	if err != nil {
+		t.Fatalf("the next claim did not get through: %v", err)
+	}
+	defer func() { _ = second.Release(context.Background()) }()
+	close(wake)
+	err = <-done
+	if err == nil || !errors.Is(err, fencepost.ErrLost) && !errors.Is(err, fencepost.ErrOutcomeUnknown) {
+		t.Errorf("the stopped holder was told %v", err)
+	}
+	if r := b.read(t, "1"); r.Value != "0" {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
+// commitMessage is how pgx sends the end of a transaction; the word alone stands in "read committed" too.
+const commitMessage = "Q\x00\x00\x00\x0bcommit\x00"
+
+// I9: the reply to COMMIT is lost after PostgreSQL has committed. Neither success nor failure may be claimed.
+func TestInvariant9_ALostReplyToCommitIsUnknown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	proxied, proxy := behindProxy(t, b)
+	l := acquire(t, proxied, "invoice-1", nil)
+	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	err := proxied.Tx(t.Context(), setValue("A"), l)
+	<-dropped
+	if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrUnavailable) || errors.Is(err, fencepost.ErrLost) {
+		t.Errorf("got %v", err)
+	}
+	if r := b.read(t, "1"); r.Value != "A" {
+		t.Errorf("the fault did not strike as meant: the row is %+v", r)
+	}
+	// The same for a write of one round trip, whose request carries the guard and the commit together.
+	dropped = proxy.DropNextReply(faults.Containing("one round trip"))
+	err = table(t, proxied).Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "one round trip"})
+	<-dropped
+	wantErr(t, err, fencepost.ErrOutcomeUnknown)
+	// A request that never arrived is no less unknown to the client.
+	dropped = proxy.DropNextRequest(faults.Containing(commitMessage))
+	err = proxied.Tx(t.Context(), setValue("never"), l)
+	<-dropped
+	wantErr(t, err, fencepost.ErrOutcomeUnknown)
+	if r := b.read(t, "1"); r.Value != "one round trip" {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
+// behindProxy is another store on the same database, through a proxy.
+func behindProxy(t *testing.T, b *bundle) (*fencepost.Store, *faults.Proxy) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(b.pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := config.ConnConfig
+	upstream := net.JoinHostPort(host.Host, strconv.Itoa(int(host.Port)))
+	proxy := faults.NewProxy(t, upstream)
+	pool := testenv.PoolOn(t, proxy.URL(t, config.ConnString()))
+	s, err := fencepost.New(pool, b.rdb, &b.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, proxy
+}
+
+// A claim whose reply is lost does not cost the acquire: the lease is lifted above it and claims again.
+func TestALostReplyToAClaimHealsItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	proxied, proxy := behindProxy(t, b)
+	dropped := proxy.DropNextReply(faults.Containing("a-label-to-find"))
+	l := acquire(t, proxied, "invoice-1", &fencepost.AcquireOptions{Label: "a-label-to-find"})
+	<-dropped
+	if err := proxied.Tx(t.Context(), setValue("works"), l); err != nil {
+		t.Error(err)
+	}
+	if l.Token() != 2 {
+		t.Errorf("token %d: the fault did not strike, or more was spent than one number", l.Token())
+	}
+}
+
+// C15: however the work ends, the lease is gone when Do has returned, and its own error is not replaced.
+func TestCase15_DoReleasesHoweverTheWorkEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	why := errors.New("the work failed")
+	ctx, cancel := context.WithCancel(t.Context())
+	for name, run := range map[string]func() error{
+		"nil": func() error { return b.store.Do(t.Context(), "invoice-1", setValue("done")) },
+		"error": func() error {
+			return b.store.Do(t.Context(), "invoice-1", func(context.Context, pgx.Tx) error { return why })
+		},
+		"panic": func() (err error) {
+			defer func() { err = recover().(error) }()
+			return b.store.Do(t.Context(), "invoice-1", func(context.Context, pgx.Tx) error { panic(why) })
+		},
+		"goexit": func() error {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = b.store.Do(t.Context(), "invoice-1", func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil })
+			}()
+			<-ended
+			return why
+		},
+		"cancelled": func() error {
+			return b.store.Do(ctx, "invoice-1", func(ctx context.Context, _ pgx.Tx) error {
+				cancel()
+				<-ctx.Done()
+				return errors.Join(why, ctx.Err())
+			})
+		},
+	} {
+		err := run()
+		if (name == "nil") != (err == nil) || err != nil && !errors.Is(err, why) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if !b.free(t, "invoice-1") {
+			t.Errorf("%s: the lease is still there", name)
+		}
+		if n := b.pool.Stat().AcquiredConns(); n != 0 {
+			t.Errorf("%s: %d connections were not given back", name, n)
+		}
+	}
+	if r := b.read(t, "1"); r.Value != "done" {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
+// nil means committed, and an error that it was not: a release that fails afterwards is not the work's outcome.
+func TestDoTellsAFailedReleaseFromFailedWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	spoil := func(ctx context.Context) { // somebody else's lease in the place of ours
+		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	err := b.store.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
+		spoil(ctx)
+		return setValue("committed")(ctx, tx)
+	})
+	if err != nil || b.read(t, "1").Value != "committed" {
+		t.Errorf("got %v for work that committed", err)
+	}
+	if err := b.rdb.Del(t.Context(), b.leaseKey("invoice-1")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("the work failed")
+	err = b.store.Do(t.Context(), "invoice-1", func(ctx context.Context, _ pgx.Tx) error {
+		spoil(ctx)
+		return why
+	})
+	wantErr(t, err, why, fencepost.ErrLost)
+}
