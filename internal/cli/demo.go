@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fencepost-pg/fencepost/internal/demo"
+	"github.com/fencepost-pg/fencepost/internal/services"
+)
+
+// demoCommands are the demo and what it starts itself with.
+type demoCommands struct {
+	Demo       demoCommand       `cmd:"" help:"Show on real servers that PostgreSQL refuses a writer that was stopped past its lease, and what happens otherwise."`
+	DemoWorker demoWorkerCommand `cmd:"" hidden:"" help:"Be a worker of the demo, which starts it."`
+}
+
+type demoCommand struct {
+	JSON bool `name:"json" help:"Print one JSON object with both ends; the timeline goes to standard error."`
+}
+
+// Help says where the servers come from.
+func (*demoCommand) Help() string {
+	return `It takes the first of: servers at $FENCEPOST_POSTGRES_URL and $FENCEPOST_REDIS_URL; ` +
+		`a Docker engine that answers; installed postgres and redis-server or valkey-server programs. ` +
+		`$FENCEPOST_SERVICES=url, docker or local forces one. ` +
+		`What it starts or creates it also removes. Exit status 0: both plays ended as told.`
+}
+
+// demoResult is what demo --json prints.
+type demoResult struct {
+	demo.Result
+	Services demoServices `json:"services"`
+	Error    string       `json:"error,omitempty"`
+}
+
+// demoServices describe the servers for people.
+type demoServices struct {
+	Postgres string `json:"postgres"`
+	Redis    string `json:"redis"`
+}
+
+// Run plays the demo.
+func (c *demoCommand) Run(ctx context.Context, std *streams) error {
+	// A terminal that closes is no reason to leave databases behind, and neither is a reader of our
+	// output that goes away: with somebody listening to SIGPIPE, writing returns the error.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+
+	people := std.out
+	if c.JSON {
+		people = std.err
+	}
+	result, err := playDemo(ctx, people)
+	if c.JSON {
+		result.Error = errorText(err)
+		return errors.Join(err, std.printJSON(result))
+	}
+	return err
+}
+
+// playDemo finds servers, plays on them, and tells people.
+func playDemo(ctx context.Context, people io.Writer) (result demoResult, err error) {
+	if err := demo.Supported(); err != nil {
+		return result, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return result, fmt.Errorf("find this program: %w", err)
+	}
+	servers, err := services.Start(ctx, nil)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, servers.Close()) }()
+	result.Services = demoServices{Postgres: servers.Postgres, Redis: servers.Redis}
+	if _, err := fmt.Fprintln(people, servers); err != nil {
+		return result, fmt.Errorf("write the result: %w", err)
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timeline := demo.NewTimeline(people, inColor(people))
+	played, err := demo.Run(ctx, &demo.Options{
+		PostgresURL: servers.PostgresURL, RedisURL: servers.RedisURL,
+		Worker: []string{self, "demo-worker"},
+		Watch: func(kind demo.Kind, e demo.Event) {
+			timeline.Watch(kind, e)
+			if err := timeline.Err(); err != nil {
+				cancel(fmt.Errorf("write the result: %w", err)) // nobody watches any more
+			}
+		},
+	})
+	result.Result = *played
+	timeline.End(played)
+	if err == nil {
+		err = timeline.Err()
+	}
+	return result, err
+}
+
+// inColor reports whether out is a terminal whose user has nothing against colours.
+func inColor(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+type demoWorkerCommand struct{}
+
+// Run plays the worker. What goes wrong in its work is in its reports.
+func (*demoWorkerCommand) Run(ctx context.Context, std *streams) error {
+	return demo.RunWorker(ctx, std.in, std.out)
+}

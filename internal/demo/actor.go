@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// actor is a worker, as the director sees it.
+type actor struct {
+	name     string
+	process  *process
+	patience time.Duration
+	script   *json.Encoder
+	reports  chan report   // closed when there are no more
+	garbled  error         // why there are no more, if not by its end; read after reports was closed
+	left     chan struct{} // closed when nobody listens any more
+}
+
+// enter starts a worker and hands it its script. It must leave.
+func enter(command []string, s script, patience time.Duration) (*actor, error) {
+	process, err := startProcess(command)
+	if err != nil {
+		return nil, fmt.Errorf("start worker %s: %w", s.Name, err)
+	}
+	a := &actor{
+		name: s.Name, process: process, patience: patience, script: json.NewEncoder(process.in),
+		reports: make(chan report), left: make(chan struct{}),
+	}
+	go a.listen()
+	// A worker that has ended already cannot read; how it ended is told by next.
+	if err := a.script.Encode(s); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return nil, errors.Join(fmt.Errorf("hand worker %s its script: %w", s.Name, err), a.leave())
+	}
+	return a, nil
+}
+
+// leave ends the worker if it has not ended, and returns when it is gone.
+func (a *actor) leave() error {
+	close(a.left)
+	err := a.process.kill()
+	for range a.reports { // until listen has ended
+	}
+	if err != nil {
+		return fmt.Errorf("end worker %s: %w", a.name, err)
+	}
+	return nil
+}
+
+func (a *actor) listen() {
+	defer close(a.reports)
+	lines := json.NewDecoder(a.process.out)
+	for {
+		var r report
+		if err := lines.Decode(&r); err != nil {
+			if !errors.Is(err, io.EOF) {
+				a.garbled = err
+			}
+			return
+		}
+		select {
+		case a.reports <- r:
+		case <-a.left:
+			return
+		}
+	}
+}
+
+// next returns the worker's next report, which is one of those wanted.
+func (a *actor) next(ctx context.Context, wanted ...what) (report, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("nothing for %v", a.patience))
+	defer cancel()
+	select {
+	case r, ok := <-a.reports:
+		switch {
+		case !ok:
+			return report{}, a.silence(ctx)
+		case r.What == isFailed:
+			return report{}, fmt.Errorf("worker %s gave up: %s", a.name, r.Error)
+		case !slices.Contains(wanted, r.What):
+			return report{}, fmt.Errorf("worker %s reports %q, and %q was due", a.name, r.What, wanted)
+		}
+		return r, nil
+	case <-bounded.Done():
+		return report{}, fmt.Errorf("wait for worker %s to report %q: %w", a.name, wanted, context.Cause(bounded))
+	}
+}
+
+// silence says why a worker does not report any more.
+func (a *actor) silence(ctx context.Context) error {
+	if a.garbled != nil {
+		return fmt.Errorf("understand worker %s: %w", a.name, a.garbled)
+	}
+	if err := a.awaitEnd(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("worker %s ended too early, %s", a.name, a.process.how)
+}
+
+// awaitEnd waits for the worker's process to end by itself.
+func (a *actor) awaitEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("still running after %v", a.patience))
+	defer cancel()
+	select {
+	case <-a.process.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for worker %s to end: %w", a.name, context.Cause(ctx))
+	}
+}
+
+// exit waits for the worker's process to end well.
+func (a *actor) exit(ctx context.Context) error {
+	if err := a.awaitEnd(ctx); err != nil {
+		return err
+	}
+	if !a.process.ok {
+		return fmt.Errorf("worker %s ended %s", a.name, a.process.how)
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package demo
+
+import "syscall"
+
+// dieWithParent has nothing to add: a stopped process group that loses its parent is resumed by the
+// kernel with SIGHUP, which ends it.
+func dieWithParent(*syscall.SysProcAttr) {}
