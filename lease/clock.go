@@ -5,6 +5,8 @@ import "time"
 // clock is what this package knows of time; tests put their own in its place.
 type clock interface {
 	now() instant
+	// monotonic is the monotonic part of now alone.
+	monotonic() time.Time
 	// afterFunc calls f in a goroutine of its own once d has passed on the monotonic clock.
 	afterFunc(d time.Duration, f func()) timer
 }
@@ -36,5 +38,7 @@ func (systemClock) now() instant {
 	now := time.Now()
 	return instant{time: now, wall: time.Duration(now.UnixNano()), boot: sinceBoot()}
 }
+
+func (systemClock) monotonic() time.Time { return time.Now() }
 
 func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }

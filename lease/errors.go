@@ -35,7 +35,9 @@ var (
 type HeldError struct {
 	Resource string
 	TTL      time.Duration // what remained when Redis answered
-	Label    string        // the holder's label
+	Label    string        // the holder's label; "reserved" where the head of the queue has been told to come
+
+	place int // of the caller in the queue, from 0; -1 where it does not wait
 }
 
 func (e *HeldError) Error() string {
@@ -59,6 +61,10 @@ const (
 	// ReasonClock: the monotonic clock alone would have kept the lease, but the host's wall clock
 	// stepped forward or the host was suspended.
 	ReasonClock Reason = "clock"
+	// ReasonMaxHold: the lease was held for as long as AcquireOptions.MaxHold allows.
+	ReasonMaxHold Reason = "held for the longest time allowed"
+	// ReasonStalled: the work did not call Progress in time, so the lease was not renewed.
+	ReasonStalled Reason = "no progress"
 	// ReasonReleased: the holder released it.
 	ReasonReleased Reason = "released"
 )

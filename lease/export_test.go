@@ -17,6 +17,8 @@ func (c *FakeClock) now() instant {
 	return instant{time: t, wall: c.SinceWallFunc(), boot: boot}
 }
 
+func (c *FakeClock) monotonic() time.Time { return c.now().time }
+
 func (c *FakeClock) afterFunc(d time.Duration, f func()) timer { return c.AfterFuncFunc(d, f) }
 
 // WithClock returns opts with a clock of the test's own.

@@ -1,146 +1,192 @@
 package lease
 
 import (
+	"container/heap"
 	"context"
+	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// The keeper: what keeps a held lease alive and ends it in time. It owns no goroutine; two timers
-// per lease wake it, one for the next renewal and one that watches the deadline.
+// keeper renews the leases of one manager and ends them in time. However many there are, it has one
+// timer, and at most maxSenders goroutines while renewals are under way: those due together travel together.
+type keeper struct {
+	scripts *scripts
+	clock   clock
 
-// Renew gives the lease a new TTL, counted from before the call is sent; later automatic renewals
-// use it as well. One renewal is under way at a time: a second call waits for the first. ctx bounds
-// the call, and so does the deadline the lease has now: an answer that comes after it is a loss.
-//
-// Errors: ErrInvalid for a TTL out of range or too short for RenewEvery, before anything is sent;
-// ErrLost; ErrUnavailable, after which the lease is held until its old deadline.
-func (l *Lease) Renew(ctx context.Context, ttl time.Duration) error {
-	if err := checkTTL(ttl); err != nil {
-		return err
+	mu      sync.Mutex
+	leases  wakeHeap
+	timer   timer
+	armed   time.Time // when the timer fires; zero where it is not set
+	pending []*Lease  // to be renewed, each marked as renewing
+	senders int
+}
+
+const (
+	// maxSenders bounds the pipelines under way: one that hangs must not hold up all others.
+	maxSenders = 4
+	// maxBatch bounds one pipeline, so that its answers come while they are of use.
+	maxBatch = 256
+	// slack lets leases that are due within it be renewed together.
+	slack = time.Millisecond
+)
+
+func newKeeper(s *scripts, c clock) *keeper { return &keeper{scripts: s, clock: c} }
+
+// set has a lease woken at a moment. Called with the lease's mu held.
+func (k *keeper) set(l *Lease, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.wakeAt = at
+	if l.heapIndex < 0 {
+		heap.Push(&k.leases, l)
+	} else {
+		heap.Fix(&k.leases, l.heapIndex)
 	}
-	if l.every > 0 {
-		if err := checkRenewal(ttl, l.every); err != nil {
-			return err
+	k.arm()
+}
+
+// drop forgets a lease. The timer stays as it is: one look in vain costs less than setting it for every
+// lease. Called with the lease's mu held.
+func (k *keeper) drop(l *Lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.heapIndex >= 0 {
+		heap.Remove(&k.leases, l.heapIndex)
+	}
+}
+
+// arm sets the timer to the first lease. A timer that fires early costs nothing but a look, so it
+// is not moved back. Called with mu held.
+func (k *keeper) arm() {
+	if len(k.leases) == 0 {
+		return
+	}
+	first := k.leases[0].wakeAt
+	if !k.armed.IsZero() && !first.Before(k.armed) {
+		return
+	}
+	k.armed = first
+	in := max(0, first.Sub(k.clock.monotonic()))
+	if k.timer == nil {
+		k.timer = k.clock.afterFunc(in, k.tick)
+	} else {
+		k.timer.Reset(in)
+	}
+}
+
+// tick is called by the timer.
+func (k *keeper) tick() {
+	var renew []*Lease
+	for _, l := range k.due() {
+		if l.woken() {
+			renew = append(renew, l)
 		}
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pending = append(k.pending, renew...)
+	for k.senders < maxSenders && len(k.pending) > k.senders*maxBatch {
+		k.senders++
+		go k.send()
+	}
+}
+
+// due takes the leases to be woken now off the heap.
+func (k *keeper) due() []*Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.armed = time.Time{}
+	var due []*Lease
+	for now := k.clock.monotonic().Add(slack); len(k.leases) > 0 && !k.leases[0].wakeAt.After(now); {
+		l, _ := heap.Pop(&k.leases).(*Lease)
+		due = append(due, l)
+	}
+	k.arm()
+	return due
+}
+
+// send renews what is pending, batch by batch, and ends when nothing is.
+func (k *keeper) send() {
 	for {
-		ended, err := l.beginRenewal()
-		if err != nil {
-			return err
+		k.mu.Lock()
+		batch := k.pending[:min(len(k.pending), maxBatch)]
+		k.pending = k.pending[len(batch):]
+		if len(batch) == 0 {
+			k.senders--
+			k.mu.Unlock()
+			return
 		}
-		if ended == nil {
-			return l.renew(ctx, ttl)
+		k.mu.Unlock()
+		k.renew(batch)
+	}
+}
+
+// renew sends one pipeline and hands each lease its answer. The server may not know the script: those
+// renewals are sent again one by one, which teaches it.
+func (k *keeper) renew(batch []*Lease) {
+	start := k.clock.now()
+	ctx, pipe := context.Background(), k.patient(batch).Pipeline()
+	answers, ttls := make([]*redis.Cmd, len(batch)), make([]time.Duration, len(batch))
+	for i, l := range batch {
+		ttls[i] = l.currentTTL()
+		answers[i] = pipe.EvalSha(ctx, k.scripts.renew.Hash(), []string{l.keys.lease}, l.secret, milliseconds(ttls[i]))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, l := range batch {
+		answer, err := answers[i].Text()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			answer, err = k.scripts.runRenew(ctx, l.resource, l.keys, l.secret, ttls[i])
+		} else {
+			err = interpret(ctx, "renew", l.resource, err)
 		}
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return interpret(ctx, "renew", l.resource, ctx.Err())
-		}
-	}
-}
-
-// renewInBackground is woken by the timer.
-func (l *Lease) renewInBackground() {
-	if busy, err := l.beginRenewal(); err != nil || busy != nil {
-		return // over, or a renewal by hand is under way: it sets the timer when it ends
-	}
-	l.mu.Lock()
-	ttl := l.ttl
-	l.mu.Unlock()
-	if err := l.renew(l.ctx, ttl); err != nil && l.Err() == nil {
-		l.m.opts.Logger.Warn("lease not renewed, trying again", "resource", l.resource, "error", err)
-	}
-}
-
-// beginRenewal claims the one place for a renewal in flight. Where it is taken, it returns the
-// channel that is closed when it becomes free.
-func (l *Lease) beginRenewal() (busy <-chan struct{}, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.evaluate(); err != nil {
-		return nil, err
-	}
-	if l.renewing != nil {
-		return l.renewing, nil
-	}
-	l.renewing = make(chan struct{})
-	return nil, nil
-}
-
-// renew sends one renewal and takes in its answer. Called after beginRenewal.
-func (l *Lease) renew(ctx context.Context, ttl time.Duration) error {
-	start := l.expectAtMost(ttl)
-	answer, err := l.m.scripts.runRenew(ctx, l.resource, l.keys, l.nonce, ttl)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.renewing)
-	l.renewing = nil
-	if err == nil {
-		err = l.settle(answer)
-	} else if over := l.evaluate(); over != nil {
-		err = over
-	}
-	if l.over != nil {
-		return err
-	}
-	if err != nil {
-		l.lastErr = err
-		l.schedule(l.retryIn())
-		return err
-	}
-	l.start, l.ttl, l.lastErr, l.late = start, ttl, nil, false
-	l.schedule(l.every)
-	l.watch.Reset(ttl / 2)
-	return l.evaluate()
-}
-
-// expectAtMost notes the time of a renewal about to be sent. Where the new TTL would end the lease
-// sooner than the old one, it counts from now on: Redis may carry the renewal out and its answer
-// be lost.
-func (l *Lease) expectAtMost(ttl time.Duration) instant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.m.opts.clock.now()
-	if elapsed, _ := now.since(l.start); trusted(ttl) < trusted(l.ttl)-elapsed {
-		l.start, l.ttl = now, ttl
-		l.watch.Reset(ttl / 2)
-	}
-	return now
-}
-
-// schedule sets the renewal timer. Called with mu held.
-func (l *Lease) schedule(in time.Duration) {
-	if l.next != nil {
-		l.next.Reset(in)
-	}
-}
-
-// retryIn is the pause after a failed renewal: a share of the time that remains, so that tries
-// come closer together as the deadline nears.
-func (l *Lease) retryIn() time.Duration {
-	elapsed, _ := l.m.opts.clock.now().since(l.start)
-	return min(l.every, max((trusted(l.ttl)-elapsed)/4, 5*time.Millisecond))
-}
-
-// check is woken by the watch timer: at half of the TTL, to say that the renewal is late, and at
-// the deadline, to end the lease.
-func (l *Lease) check() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.evaluate() != nil {
-		return
-	}
-	elapsed, _ := l.m.opts.clock.now().since(l.start)
-	half := l.ttl / 2
-	if elapsed < half {
-		l.watch.Reset(half - elapsed)
-		return
-	}
-	if !l.late {
-		l.late = true
-		if hook, err := l.m.opts.Hooks.RenewalLate, l.lastErr; hook != nil && l.every > 0 {
-			go hook(l, elapsed, err)
+		if err := l.renewed(start, ttls[i], answer, err); err != nil && l.Err() == nil {
+			l.m.opts.Logger.Warn("lease not renewed, trying again", "resource", l.resource, "error", err)
 		}
 	}
-	l.watch.Reset(max(trusted(l.ttl)-elapsed, time.Millisecond))
+}
+
+// patient returns the client with no more patience than the leases have time: a connection that hangs
+// has to be given up while another can still save them. go-redis tries up to four times.
+func (k *keeper) patient(batch []*Lease) redis.UniversalClient {
+	client, ok := k.scripts.client.(*redis.Client)
+	if !ok {
+		return k.scripts.client
+	}
+	least := MaxTTL
+	for _, l := range batch {
+		least = min(least, l.Remaining())
+	}
+	if try := max(least/5, 20*time.Millisecond); try < client.Options().ReadTimeout {
+		return client.WithTimeout(try)
+	}
+	return client
+}
+
+// wakeHeap orders leases by when they are to be woken; see container/heap.
+type wakeHeap []*Lease
+
+func (h wakeHeap) Len() int           { return len(h) }
+func (h wakeHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
+func (h wakeHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heapIndex, h[j].heapIndex = i, j
+}
+
+// Push adds an element for container/heap.
+func (h *wakeHeap) Push(x any) {
+	l, _ := x.(*Lease)
+	l.heapIndex = len(*h)
+	*h = append(*h, l)
+}
+
+// Pop takes the last element off for container/heap.
+func (h *wakeHeap) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	l.heapIndex = -1
+	return l
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -22,13 +23,18 @@ type Lease struct {
 	label    string
 	keys     keys
 	nonce    token.Nonce
-	absent   bool
+	secret   string // the nonce's digits
+	anew     bool
 	every    time.Duration // 0: not renewed
+	maxHold  time.Duration // 0: no end
+	progress time.Duration // 0: not asked for
+	granted  instant
 
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	parent context.Context // without its end: the lease's context begins with its values
 
 	mu       sync.Mutex
+	ctx      context.Context // made when somebody asks for it
+	cancel   context.CancelCauseFunc
 	token    token.Token
 	start    instant
 	ttl      time.Duration
@@ -37,22 +43,25 @@ type Lease struct {
 	late     bool          // RenewalLate was called since start
 	renewing chan struct{} // closed when the renewal in flight has ended; nil without one
 	removed  bool          // a release was answered
-	watch    timer         // wakes for lateness and for the deadline
-	next     timer         // wakes for the next renewal; nil where not renewed
+	renewAt  time.Time     // when the next renewal is due
+
+	progressed time.Time // when the work last said that it gets on
+
+	// The keeper's, under its mu.
+	wakeAt    time.Time
+	heapIndex int // -1 where the lease is not in the heap
 }
 
 func (m *Manager) newLease(ctx context.Context, r *request, g grant, start instant) *Lease {
 	l := &Lease{
-		m: m, resource: r.resource, label: r.label, keys: r.keys, nonce: r.nonce,
-		absent: g.absent, every: r.every, token: g.token, start: start, ttl: r.ttl,
+		m: m, resource: r.resource, label: r.label, keys: r.keys, nonce: r.nonce, secret: r.secret,
+		anew: g.anew, parent: context.WithoutCancel(ctx), every: r.every, maxHold: r.maxHold, progress: r.progress, granted: start,
+		token: g.token, start: start, ttl: r.ttl,
+		renewAt: start.time.Add(r.every), progressed: start.time, heapIndex: -1,
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watch = m.opts.clock.afterFunc(r.ttl/2, l.check)
-	if l.every > 0 {
-		l.next = m.opts.clock.afterFunc(l.every, l.renewInBackground)
-	}
+	l.schedule()
 	return l
 }
 
@@ -73,16 +82,26 @@ func (l *Lease) Token() token.Token {
 }
 
 // CounterWasAbsent reports whether Redis had no counter for the resource when the lease was
-// granted: it is new, its counter expired, or Redis lost its data.
-func (l *Lease) CounterWasAbsent() bool { return l.absent }
+// granted (or, with a Floor, none above it): it is new, its counter expired, or Redis lost its data.
+func (l *Lease) CounterWasAbsent() bool { return l.anew }
 
 // Context returns a context that ends when the lease does, by its deadline at the latest, whether
 // or not Redis answers. Its cause is a *LostError, with ErrReleased behind it after a release. It carries the
 // values of the context that acquired the lease, and not its end.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(l.parent)
+		if l.over != nil {
+			l.cancel(l.over)
+		}
+	}
+	return l.ctx
+}
 
 // Done returns the Done channel of the lease's context.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held and otherwise a *LostError that says why it is not. It
 // looks at the clocks itself and sends nothing.
@@ -99,8 +118,14 @@ func (l *Lease) Remaining() time.Duration {
 	if l.evaluate() != nil {
 		return 0
 	}
-	elapsed, _ := l.m.opts.clock.now().since(l.start)
-	return max(0, trusted(l.ttl)-elapsed)
+	now := l.m.opts.clock.now()
+	elapsed, _ := now.since(l.start)
+	left := trusted(l.ttl) - elapsed
+	if l.maxHold > 0 {
+		held, _ := now.since(l.granted)
+		left = min(left, l.maxHold-held)
+	}
+	return max(0, left)
 }
 
 // trusted is how long a lease of the given TTL may be relied on.
@@ -110,9 +135,15 @@ func trusted(ttl time.Duration) time.Duration { return ttl - DriftMargin(ttl) }
 // call begins with it: timers only wake sleepers. Called with mu held.
 func (l *Lease) evaluate() error {
 	if l.over == nil {
-		elapsed, monotonic := l.m.opts.clock.now().since(l.start)
-		if elapsed >= trusted(l.ttl) {
-			l.expire(monotonic)
+		now := l.m.opts.clock.now()
+		elapsed, monotonic := now.since(l.start)
+		held, _ := now.since(l.granted)
+		switch {
+		case elapsed >= trusted(l.ttl):
+			l.expire(now, monotonic)
+		case l.maxHold > 0 && held >= l.maxHold:
+			l.lose(ReasonMaxHold, nil)
+			go l.m.cleanUpAfter(l) // the key has time left that nobody needs
 		}
 	}
 	if l.over == nil {
@@ -121,10 +152,12 @@ func (l *Lease) evaluate() error {
 	return l.over
 }
 
-func (l *Lease) expire(monotonic time.Duration) {
+func (l *Lease) expire(now instant, monotonic time.Duration) {
 	switch {
 	case monotonic < trusted(l.ttl):
 		l.lose(ReasonClock, l.lastErr)
+	case l.stalled(now):
+		l.lose(ReasonStalled, nil)
 	case l.lastErr != nil:
 		l.lose(ReasonUnreachable, l.lastErr)
 	default:
@@ -143,11 +176,10 @@ func (l *Lease) lose(reason Reason, err error) {
 
 func (l *Lease) end(why *LostError) {
 	l.over = why
-	l.watch.Stop()
-	if l.next != nil {
-		l.next.Stop()
+	l.m.keeper.drop(l)
+	if l.cancel != nil {
+		l.cancel(why)
 	}
-	l.cancel(why)
 }
 
 // Reissue replaces the token by one just above what the fence carries, after the fence refused the
@@ -162,7 +194,15 @@ func (l *Lease) Reissue(ctx context.Context, fence token.Token) (token.Token, er
 	if err := l.Err(); err != nil {
 		return 0, err
 	}
-	answer, tok, err := l.m.scripts.runReissue(ctx, l.resource, l.keys, l.nonce, fence, l.m.opts.CounterIdle)
+	tok, late, err := do(ctx, func() (token.Token, error) { return l.reissue(ctx, fence) })
+	if late != nil {
+		return 0, interpret(ctx, "reissue", l.resource, ctx.Err())
+	}
+	return tok, err
+}
+
+func (l *Lease) reissue(ctx context.Context, fence token.Token) (token.Token, error) {
+	answer, tok, err := l.m.scripts.runReissue(ctx, l.resource, l.keys, l.secret, fence)
 	if err != nil {
 		return 0, err
 	}
@@ -201,26 +241,31 @@ func (l *Lease) settle(answer string) error {
 // it was not, in which case nothing of anybody else's is touched; ErrUnavailable when Redis could
 // not be told, in which case another call tries again and the TTL ends the lease at the latest.
 func (l *Lease) Release(ctx context.Context) error {
-	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.m.opts.ReleaseTimeout)
-	defer cancel()
 	renewing, removed, lost := l.beginRelease()
 	if removed {
 		return nil
 	}
-	if renewing != nil {
-		select {
-		case <-renewing:
-		case <-detached.Done():
+	detached := context.WithoutCancel(ctx)
+	timeout := time.NewTimer(l.m.opts.ReleaseTimeout)
+	defer timeout.Stop()
+	answered := make(chan error, 1)
+	go func() {
+		if renewing != nil {
+			<-renewing
 		}
+		answer, err := l.m.scripts.runRelease(detached, l.resource, l.keys, l.secret)
+		answered <- l.finishRelease(answer, err)
+	}()
+	var err error
+	select {
+	case err = <-answered:
+	case <-timeout.C:
+		err = fmt.Errorf("%w: release %q: no answer within %v", ErrUnavailable, l.resource, l.m.opts.ReleaseTimeout)
 	}
-	answer, err := l.m.scripts.runRelease(detached, l.resource, l.keys, l.nonce)
 	if lost != nil {
 		return lost
 	}
-	if err != nil {
-		return err
-	}
-	return l.finishRelease(answer)
+	return err
 }
 
 // beginRelease marks the lease as released if it was held. It returns the renewal in flight, if any,
@@ -236,7 +281,10 @@ func (l *Lease) beginRelease() (renewing <-chan struct{}, removed bool, lost err
 	return l.renewing, l.removed, nil
 }
 
-func (l *Lease) finishRelease(answer string) error {
+func (l *Lease) finishRelease(answer string, err error) error {
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if answer == replyTaken {

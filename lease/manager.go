@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,11 +11,13 @@ import (
 )
 
 // Manager grants leases over one Redis: a single server, a primary behind Sentinel, or a cluster.
-// It is safe for concurrent use, starts no goroutine of its own, and needs no closing; the client
-// stays the caller's.
+// It is safe for concurrent use and needs no closing: it has goroutines and a subscription only
+// while leases are renewed or awaited. The client stays the caller's.
 type Manager struct {
-	scripts scripts
+	scripts *scripts
 	opts    Options
+	keeper  *keeper
+	wakeups *wakeups
 }
 
 // NewManager makes a Manager on the caller's client. A nil client, a *redis.Ring (which would move
@@ -33,7 +34,10 @@ func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{scripts: newScripts(client), opts: v}, nil
+	s := newScripts(client, v)
+	m := &Manager{scripts: &s, opts: v, wakeups: newWakeups(client, v.Prefix)}
+	m.keeper = newKeeper(m.scripts, v.clock)
+	return m, nil
 }
 
 // request is one attempt to acquire.
@@ -41,10 +45,14 @@ type request struct {
 	resource string
 	keys     keys
 	nonce    token.Nonce
+	secret   string // the nonce's digits
 	label    string
 	ttl      time.Duration
 	every    time.Duration // 0: not renewed
 	floor    token.Token
+	waiter   string // in the queue as; "" where the caller does not wait
+	maxHold  time.Duration
+	progress time.Duration
 }
 
 // TryAcquire asks for the lease of a resource once, for the given TTL. ctx bounds the call and
@@ -59,25 +67,6 @@ func (m *Manager) TryAcquire(ctx context.Context, resource string, ttl time.Dura
 		return nil, err
 	}
 	return m.attempt(ctx, r)
-}
-
-// Acquire is TryAcquire repeated, with pauses, until the lease is free or ctx ends. It keeps trying
-// while Redis is unavailable. When ctx ends, the error matches the cause of that and the last
-// outcome: ErrHeld or ErrUnavailable.
-func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duration, opts *AcquireOptions) (*Lease, error) {
-	r, err := m.request(resource, ttl, opts)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		l, err := m.attempt(ctx, r)
-		if err == nil || errors.Is(err, ErrBadKey) {
-			return l, err
-		}
-		if ended := m.pause(ctx, err); ended != nil {
-			return nil, ended
-		}
-	}
 }
 
 func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptions) (*request, error) {
@@ -99,76 +88,104 @@ func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptio
 	} else if err := checkRenewal(ttl, o.RenewEvery); err != nil {
 		return nil, err
 	}
+	if o.MaxHold < 0 || o.ProgressEvery < 0 {
+		return nil, invalidf("MaxHold %v or ProgressEvery %v is negative", o.MaxHold, o.ProgressEvery)
+	}
 	if o.Floor < 0 || o.Floor == token.Max {
 		return nil, invalidf("no token lies above a floor of %d", int64(o.Floor))
 	}
 	return &request{
 		resource: resource, keys: keysOf(m.opts.Prefix, resource), label: o.Label,
-		ttl: ttl, every: o.RenewEvery, floor: o.Floor,
+		ttl: ttl, every: o.RenewEvery, floor: o.Floor, maxHold: o.MaxHold, progress: o.ProgressEvery,
 	}, nil
 }
 
 // attempt asks once, under a nonce of its own: a clean-up that arrives late must not remove what a
-// later attempt was granted.
+// later attempt was granted. It returns when ctx ends, whatever the client does.
 func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interpret(ctx, "acquire", r.resource, err)
 	}
-	r.nonce = token.NewNonce()
+	asked := *r
+	asked.nonce = token.NewNonce()
+	asked.secret = asked.nonce.Hex()
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs
 	// from whichever try reached the server.
 	start := m.opts.clock.now()
-	g, err := m.scripts.runAcquire(ctx, r, m.opts.CounterIdle)
-	if err != nil {
-		if mayHaveGranted(err) {
-			m.abandon(ctx, r)
-		}
+	g, late, err := do(ctx, func() (grant, error) { return m.scripts.runAcquire(ctx, &asked) })
+	switch elapsed, _ := m.opts.clock.now().since(start); {
+	case late != nil:
+		m.abandon(ctx, &asked, late)
+		return nil, interpret(ctx, "acquire", r.resource, ctx.Err())
+	case err != nil && mayHaveGranted(err):
+		m.abandon(ctx, &asked, nil)
 		return nil, err
-	}
-	if elapsed, _ := m.opts.clock.now().since(start); elapsed >= trusted(r.ttl) {
-		m.abandon(ctx, r)
+	case err != nil:
+		return nil, err
+	case elapsed >= trusted(r.ttl):
+		m.abandon(ctx, &asked, nil)
 		return nil, &LostError{Resource: r.resource, Token: g.token, Reason: ReasonExpired}
 	}
-	return m.newLease(ctx, r, g, start), nil
+	return m.newLease(ctx, &asked, g, start), nil
 }
 
-// abandon removes what an attempt may have been granted without our knowing. It outlives ctx,
-// within ReleaseTimeout, but does not keep the caller beyond ctx.
-func (m *Manager) abandon(ctx context.Context, r *request) {
-	resource, k, nonce := r.resource, r.keys, r.nonce
+// do runs a call to Redis and returns early when ctx ends: go-redis does not let a cancelled context
+// interrupt a command under way. late, where it is not nil, waits for the call that was left behind;
+// there is then neither value nor error.
+func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(), err error) {
+	if ctx.Done() == nil {
+		value, err = call()
+		return value, nil, err
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := call()
+		done <- result{value, err}
+	}()
+	select {
+	case got := <-done:
+		return got.value, nil, got.err
+	case <-ctx.Done():
+		return value, func() { <-done }, nil
+	}
+}
+
+// abandon removes what an attempt may have been granted without our knowing, once what is still under way
+// has arrived.
+func (m *Manager) abandon(ctx context.Context, r *request, underWay func()) {
+	m.cleanUp(ctx, underWay, func(detached context.Context) { m.remove(detached, r.resource, r.keys, r.secret) })
+}
+
+func (m *Manager) remove(ctx context.Context, resource string, k keys, secret string) {
+	if _, err := m.scripts.runRelease(ctx, resource, k, secret); err != nil {
+		m.opts.Logger.Warn("lease may stay until its TTL ends", "resource", resource, "error", err)
+	}
+}
+
+// cleanUpAfter removes the key of a lease that is over before its time.
+func (m *Manager) cleanUpAfter(l *Lease) {
+	m.cleanUp(context.Background(), nil, func(ctx context.Context) { m.remove(ctx, l.resource, l.keys, l.secret) })
+}
+
+// cleanUp runs what has to be done whether or not ctx has ended. It outlives ctx, within
+// ReleaseTimeout, but does not keep the caller beyond it.
+func (m *Manager) cleanUp(ctx context.Context, first func(), work func(detached context.Context)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		if first != nil {
+			first()
+		}
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opts.ReleaseTimeout)
 		defer cancel()
-		if _, err := m.scripts.runRelease(detached, resource, k, nonce); err != nil {
-			m.opts.Logger.Warn("lease may stay until its TTL ends", "resource", resource, "error", err)
-		}
+		work(detached)
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
-	}
-}
-
-// pause waits before the next try. It returns an error, made of the last outcome and of why ctx
-// ended, when there is to be none.
-func (m *Manager) pause(ctx context.Context, last error) error {
-	wait := time.Duration(float64(m.opts.PollEvery) * (0.5 + rand.Float64()))
-	var held *HeldError
-	if errors.As(last, &held) && held.TTL < wait {
-		wait = held.TTL + time.Millisecond
-	}
-	wake := make(chan struct{})
-	t := m.opts.clock.afterFunc(wait, func() { close(wake) })
-	defer t.Stop()
-	select {
-	case <-wake:
-		return nil
-	case <-ctx.Done():
-		if errors.Is(last, ctx.Err()) {
-			return last
-		}
-		return errors.Join(last, context.Cause(ctx), ctx.Err())
 	}
 }

@@ -15,18 +15,18 @@ const (
 	MaxLabelBytes = 256
 )
 
-// keys are the Redis keys of one resource. Both carry the same hash tag, so that they live in one
+// keys are the Redis keys of one resource. All carry the same hash tag, so that they live in one
 // slot of a cluster.
-type keys struct{ lease, counter string }
+type keys struct{ lease, counter, queue string }
 
-// keysOf builds the keys "<prefix>:{<name>}:lease" and "<prefix>:{<name>}:token".
+// keysOf builds the keys "<prefix>:{<name>}:lease", "…:token" and "…:queue".
 //
 // Invariant: different pairs of prefix and name give different keys. A prefix has no braces, so the
 // first brace ends it; an encoded name has no braces, so the next brace ends it, and is never
 // empty, so the cluster's hash tag is always the name.
 func keysOf(prefix, resource string) keys {
 	base := prefix + ":{" + encode(resource) + "}:"
-	return keys{lease: base + "lease", counter: base + "token"}
+	return keys{lease: base + "lease", counter: base + "token", queue: base + "queue"}
 }
 
 // encode writes a name with a percent sign and two hexadecimal digits for every byte that could be

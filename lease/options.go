@@ -28,9 +28,14 @@ type Options struct {
 	// it only where a fence decides about tokens, since a counter that expired starts again at 1.
 	// Default 0: counters never expire.
 	CounterIdle time.Duration
-	// PollEvery is the mean pause between two tries of a waiting Acquire, at least 1 ms; each pause
-	// is drawn between half and one and a half times that. Default 50 ms.
+	// PollEvery is the mean pause between two tries of a waiting Acquire where it cannot be told: while
+	// Redis is unavailable, or where it may not subscribe. At least 1 ms; each pause is drawn between
+	// half and one and a half times that. Default 50 ms.
 	PollEvery time.Duration
+	// NoQueue lets whoever asks first after a release have the lease. The waiters are told in their order all
+	// the same, and nothing is kept for them. All managers of a prefix should agree on it. Default: first
+	// come, first served.
+	NoQueue bool
 	// ReleaseTimeout bounds a release, which runs on a context of its own, and the clean-up after
 	// an acquire whose reply was lost. Default 5 s.
 	ReleaseTimeout time.Duration
@@ -63,6 +68,11 @@ type AcquireOptions struct {
 	RenewEvery time.Duration
 	// NoRenewal turns automatic renewal off; the holder calls Renew. Default: renewed.
 	NoRenewal bool
+	// MaxHold ends the lease that long after its grant, whatever renewals say. Default 0: no end.
+	MaxHold time.Duration
+	// ProgressEvery makes renewal depend on the work: the lease is renewed only while Progress has
+	// been called within that time, so that a job that hangs loses it. Default 0: not asked for.
+	ProgressEvery time.Duration
 	// Floor is a token that the one issued must exceed, for instance what a fence carries.
 	// Default 0: none.
 	Floor token.Token

@@ -17,7 +17,8 @@ import (
 // proxied is a bundle whose manager reaches Redis through a proxy; rdb goes straight there.
 type proxied struct {
 	bundle
-	proxy *faults.Proxy
+	proxy  *faults.Proxy
+	client *redis.Client // through the proxy
 }
 
 func setupProxied(t *testing.T, opts lease.Options, client func(*redis.Options)) proxied {
@@ -33,10 +34,10 @@ func setupProxied(t *testing.T, opts lease.Options, client func(*redis.Options))
 	if client != nil {
 		client(o)
 	}
-	rdb := redis.NewClient(o)
-	t.Cleanup(func() { _ = rdb.Close() })
+	p.client = redis.NewClient(o)
+	t.Cleanup(func() { _ = p.client.Close() })
 	opts.Prefix = p.prefix
-	p.m = manager(t, rdb, opts)
+	p.m = manager(t, p.client, opts)
 	return p
 }
 

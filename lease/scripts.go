@@ -23,26 +23,43 @@ var renewLua string
 //go:embed lua/release.lua
 var releaseLua string
 
+//go:embed lua/leave.lua
+var leaveLua string
+
 // scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL
-// where the server has not seen the script; none is sent in a pipeline, where that would fail.
+// where the server has not seen the script.
 type scripts struct {
-	client                          redis.UniversalClient
-	acquire, reissue, renew, remove *redis.Script
+	client                                  redis.UniversalClient
+	acquire, reissue, renew, release, leave *redis.Script
+
+	// Arguments that never change, made ready once.
+	channel     any // of the prefix; a manager's id is appended to it
+	reservation any // ms, 0 with the queue off
+	idle        any // ms, of counters
+	queueTTL    any // ms
 }
 
-func newScripts(client redis.UniversalClient) scripts {
-	return scripts{
-		client:  client,
-		acquire: redis.NewScript(acquireLua),
-		reissue: redis.NewScript(reissueLua),
-		renew:   redis.NewScript(renewLua),
-		remove:  redis.NewScript(releaseLua),
+func newScripts(client redis.UniversalClient, opts Options) scripts {
+	s := scripts{
+		client:      client,
+		acquire:     redis.NewScript(acquireLua),
+		reissue:     redis.NewScript(reissueLua),
+		renew:       redis.NewScript(renewLua),
+		release:     redis.NewScript(releaseLua),
+		leave:       redis.NewScript(leaveLua),
+		channel:     opts.Prefix + ":wake:",
+		reservation: reservation.Milliseconds(),
+		idle:        milliseconds(opts.CounterIdle),
+		queueTTL:    queueTTL.Milliseconds(),
 	}
+	if opts.NoQueue {
+		s.reservation = 0
+	}
+	return s
 }
 
 // Answers of the scripts.
 const (
-	replyGranted  = "granted"
 	replyHeld     = "held"
 	replyBad      = "bad"
 	replyReissued = "reissued"
@@ -54,39 +71,69 @@ const (
 
 // grant is what a successful acquire brings.
 type grant struct {
-	token  token.Token
-	absent bool // the counter did not exist before
+	token token.Token
+	anew  bool // the counter did not exist before, or was below the floor
 }
 
-func (s scripts) runAcquire(ctx context.Context, r *request, idle time.Duration) (grant, error) {
-	reply, err := s.acquire.Run(ctx, s.client, []string{r.keys.lease, r.keys.counter},
-		r.nonce.Hex(), r.label, milliseconds(r.ttl), r.floor.String(), milliseconds(idle)).Slice()
+func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
+	floor := any("0")
+	if r.floor != 0 {
+		floor = r.floor.String()
+	}
+	reply, err := s.acquire.Run(ctx, s.client, []string{r.keys.lease, r.keys.counter, r.keys.queue},
+		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return grant{}, s.wrongType(ctx, r)
+	}
 	if err != nil {
 		return grant{}, interpret(ctx, "acquire", r.resource, err)
 	}
-	switch field(reply, 0) {
-	case replyGranted:
-		tok, err := token.Parse(field(reply, 1))
+	if text, ok := reply.(string); ok {
+		tok, err := token.Parse(text)
 		if err != nil {
-			return grant{}, &BadKeyError{Resource: r.resource, Key: r.keys.counter, Why: "not a token: " + field(reply, 1)}
+			return grant{}, &BadKeyError{Resource: r.resource, Key: r.keys.counter, Why: "not a number"}
 		}
-		return grant{token: tok, absent: field(reply, 2) == ""}, nil
-	case replyHeld:
-		ms, _ := reply[1].(int64)
-		return grant{}, &HeldError{Resource: r.resource, TTL: time.Duration(ms) * time.Millisecond, Label: field(reply, 2)}
-	case replyBad:
-		key := r.keys.lease
-		if field(reply, 1) == "counter" {
-			key = r.keys.counter
-		}
-		return grant{}, &BadKeyError{Resource: r.resource, Key: key, Why: field(reply, 2)}
+		return grant{token: tok, anew: tok == r.floor+1}, nil
 	}
-	return grant{}, unexpected("acquire", r.resource, reply)
+	return grant{}, refusal(r, reply)
 }
 
-func (s scripts) runReissue(ctx context.Context, resource string, k keys, nonce token.Nonce, fence token.Token, idle time.Duration) (string, token.Token, error) {
-	reply, err := s.reissue.Run(ctx, s.client, []string{k.lease, k.counter},
-		nonce.Hex(), fence.String(), milliseconds(idle)).Slice()
+// refusal reads the answers of acquire that grant nothing.
+func refusal(r *request, reply any) error {
+	list, _ := reply.([]any)
+	switch field(list, 0) {
+	case replyHeld:
+		return &HeldError{
+			Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2),
+			place: int(number(list, 3)),
+		}
+	case replyBad:
+		key := r.keys.lease
+		if field(list, 1) == "counter" {
+			key = r.keys.counter
+		}
+		return &BadKeyError{Resource: r.resource, Key: key, Why: field(list, 2)}
+	}
+	return unexpected("acquire", r.resource, reply)
+}
+
+// wrongType finds out which of the keys is of another type.
+func (s *scripts) wrongType(ctx context.Context, r *request) error {
+	bad := &BadKeyError{Resource: r.resource, Key: r.keys.queue, Why: "of another type"}
+	for _, key := range []string{r.keys.lease, r.keys.counter} {
+		typ, err := s.client.Type(ctx, key).Result()
+		if err != nil {
+			return interpret(ctx, "acquire", r.resource, err)
+		}
+		if typ != "string" && typ != "none" {
+			bad.Key = key
+		}
+	}
+	return bad
+}
+
+func (s *scripts) runReissue(ctx context.Context, resource string, k keys, secret string, fence token.Token) (string, token.Token, error) {
+	reply, err := s.reissue.Run(ctx, s.client, []string{k.lease, k.counter}, secret, fence.String(), s.idle).Slice()
 	if err != nil {
 		return "", 0, interpret(ctx, "reissue", resource, err)
 	}
@@ -100,14 +147,19 @@ func (s scripts) runReissue(ctx context.Context, resource string, k keys, nonce 
 	return replyReissued, tok, nil
 }
 
-func (s scripts) runRenew(ctx context.Context, resource string, k keys, nonce token.Nonce, ttl time.Duration) (string, error) {
-	reply, err := s.renew.Run(ctx, s.client, []string{k.lease}, nonce.Hex(), milliseconds(ttl)).Text()
+func (s *scripts) runRenew(ctx context.Context, resource string, k keys, secret string, ttl time.Duration) (string, error) {
+	reply, err := s.renew.Run(ctx, s.client, []string{k.lease}, secret, milliseconds(ttl)).Text()
 	return reply, interpret(ctx, "renew", resource, err)
 }
 
-func (s scripts) runRelease(ctx context.Context, resource string, k keys, nonce token.Nonce) (string, error) {
-	reply, err := s.remove.Run(ctx, s.client, []string{k.lease}, nonce.Hex()).Text()
+func (s *scripts) runRelease(ctx context.Context, resource string, k keys, secret string) (string, error) {
+	reply, err := s.release.Run(ctx, s.client, []string{k.lease, k.queue}, secret, s.channel, s.reservation).Text()
 	return reply, interpret(ctx, "release", resource, err)
+}
+
+func (s *scripts) runLeave(ctx context.Context, resource string, k keys, waiter string) error {
+	err := s.leave.Run(ctx, s.client, []string{k.lease, k.queue}, waiter, s.channel, s.reservation).Err()
+	return interpret(ctx, "leave the queue of", resource, err)
 }
 
 // field returns the text at index i of a reply, "" where there is none.
@@ -117,6 +169,15 @@ func field(reply []any, i int) string {
 	}
 	text, _ := reply[i].(string)
 	return text
+}
+
+// number returns the integer at index i of a reply, 0 where there is none.
+func number(reply []any, i int) int64 {
+	if i >= len(reply) {
+		return 0
+	}
+	n, _ := reply[i].(int64)
+	return n
 }
 
 func unexpected(verb, resource string, reply any) error {

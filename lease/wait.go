@@ -1,0 +1,134 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// reservation is how long a lease is kept for the head of the queue after a release.
+	reservation = 200 * time.Millisecond
+	// lookEvery is the longest that a waiter trusts to be told: should messages be lost, it looks. It
+	// makes for fewer than three commands a minute.
+	lookEvery = 25 * time.Second
+	// queueTTL outlives two looks of a waiter, so that a queue of the dead leaves no key behind.
+	queueTTL = 3 * lookEvery
+)
+
+// Acquire waits for the lease of a resource until ctx ends. Waiters of one resource are served in the order
+// in which they came, unless Options.NoQueue says otherwise. None polls: a release reserves the lease for the
+// head of the queue and tells it; the head also watches the holder's TTL. A waiter that died delays the next
+// by 200 ms. It keeps trying while Redis is unavailable.
+//
+// Errors are those of [Manager.TryAcquire]. When ctx ends, the error matches the cause of that and the
+// last outcome: ErrHeld or ErrUnavailable.
+func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duration, opts *AcquireOptions) (*Lease, error) {
+	r, err := m.request(resource, ttl, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !m.wakeups.listening() { // a lease that is free needs no subscription
+		l, err := m.attempt(ctx, r)
+		if err == nil || !worthWaiting(ctx, err) {
+			return l, ended(ctx, err)
+		}
+	}
+	return m.wait(ctx, r)
+}
+
+func worthWaiting(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errors.Is(err, ErrBadKey)
+}
+
+// wait queues up and takes the lease when it is its turn.
+func (m *Manager) wait(ctx context.Context, r *request) (*Lease, error) {
+	me, ready := m.wakeups.join()
+	defer m.wakeups.part(me)
+	select {
+	case <-ready:
+	case <-ctx.Done():
+	case <-time.After(m.opts.PollEvery): // go on without: being told may not be allowed here
+	}
+	r.waiter = me.id + m.wakeups.id
+	for {
+		l, err := m.attempt(ctx, r)
+		if err == nil {
+			return l, nil
+		}
+		if worthWaiting(ctx, err) {
+			m.pause(ctx, me, m.nextLook(err, ready))
+		}
+		if !worthWaiting(ctx, err) {
+			m.leave(ctx, r)
+			return nil, ended(ctx, err)
+		}
+	}
+}
+
+// nextLook is when a waiter looks again if nobody tells it to.
+func (m *Manager) nextLook(err error, ready <-chan struct{}) time.Duration {
+	var held *HeldError
+	if !errors.As(err, &held) {
+		return m.jitter()
+	}
+	select {
+	case <-ready:
+	default:
+		return min(m.jitter(), held.TTL+time.Millisecond)
+	}
+	// The head watches the holder's TTL, and the one behind it the head.
+	if held.place >= 0 && held.place <= 1 {
+		return min(lookEvery, held.TTL+time.Duration(held.place)*reservation+time.Millisecond)
+	}
+	return lookEvery
+}
+
+// jitter is a pause of half to one and a half times PollEvery.
+func (m *Manager) jitter() time.Duration {
+	return time.Duration(float64(m.opts.PollEvery) * (0.5 + rand.Float64()))
+}
+
+// pause waits until it is time to look: by the clock, or by what the waiter is told.
+func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
+	due := make(chan struct{}, 1)
+	t := m.opts.clock.afterFunc(wait, func() {
+		select {
+		case due <- struct{}{}:
+		default:
+		}
+	})
+	defer t.Stop()
+	for {
+		select {
+		case in := <-me.wake:
+			if in == 0 {
+				return
+			}
+			t.Reset(in + time.Millisecond)
+		case <-due:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// leave gives up the place in the queue, and what was kept for it, without keeping the caller.
+func (m *Manager) leave(ctx context.Context, r *request) {
+	resource, k, waiter := r.resource, r.keys, r.waiter
+	m.cleanUp(ctx, nil, func(detached context.Context) {
+		if err := m.scripts.runLeave(detached, resource, k, waiter); err != nil {
+			m.opts.Logger.Warn("place in the queue not given up", "resource", resource, "error", err)
+		}
+	})
+}
+
+// ended adds why ctx ended to the last outcome.
+func ended(ctx context.Context, last error) error {
+	if last == nil || ctx.Err() == nil || errors.Is(last, ctx.Err()) && errors.Is(last, context.Cause(ctx)) {
+		return last
+	}
+	return errors.Join(last, context.Cause(ctx), ctx.Err())
+}

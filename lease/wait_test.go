@@ -1,0 +1,337 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/lease"
+)
+
+// queueLength is how many wait for r, as Redis knows it.
+func (b bundle) queueLength(t *testing.T) int64 {
+	t.Helper()
+	n, err := b.rdb.ZCard(t.Context(), b.prefix+":{r}:queue").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// queueUp starts a waiter and returns once it stands in the queue.
+func (b bundle) queueUp(ctx context.Context, t *testing.T, m *lease.Manager, got func(*lease.Lease, error)) {
+	t.Helper()
+	before := b.queueLength(t)
+	go func() { got(m.Acquire(ctx, "r", time.Minute, nil)) }()
+	eventually(t, "a place in the queue", func() bool { return b.queueLength(t) > before })
+}
+
+func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	holder := b.acquire(t, "r", time.Minute, nil)
+	const waiters = 6
+	var mu sync.Mutex
+	var order []int
+	done := make(chan struct{}, waiters)
+	for i := range waiters {
+		b.queueUp(t.Context(), t, manager(t, b.rdb, lease.Options{Prefix: b.prefix}), func(l *lease.Lease, err error) {
+			if err != nil {
+				t.Error(err)
+			} else {
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				err = l.Release(context.Background())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			done <- struct{}{}
+		})
+	}
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range waiters {
+		within(t, "the next waiter's turn", 5*time.Second, done)
+	}
+	if want := []int{0, 1, 2, 3, 4, 5}; !slices.Equal(order, want) {
+		t.Errorf("served in the order %v", order)
+	}
+	if b.exists(t, b.prefix+":{r}:queue") || b.exists(t, b.prefix+":{r}:lease") {
+		t.Error("a key was left behind")
+	}
+}
+
+// While the head has been told to come, nobody slips in before it.
+func TestALeaseIsReservedForTheHead(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	holder := b.acquire(t, "r", time.Minute, nil)
+	p := setupProxied(t, lease.Options{}, nil) // the head, far away
+	head := manager(t, p.client, lease.Options{Prefix: b.prefix})
+	got := make(chan *lease.Lease, 1)
+	b.queueUp(t.Context(), t, head, func(l *lease.Lease, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	})
+	p.proxy.Latency(40 * time.Millisecond)
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.m.TryAcquire(t.Context(), "r", time.Minute, nil)
+	var held *lease.HeldError
+	if !errors.As(err, &held) || held.TTL > 200*time.Millisecond {
+		t.Errorf("a newcomer got %v", err)
+	}
+	l := <-got
+	if l == nil {
+		t.FailNow()
+	}
+	p.proxy.Heal()
+	if err := l.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.m.TryAcquire(t.Context(), "r", time.Minute, nil); err != nil {
+		t.Errorf("free again: %v", err)
+	}
+}
+
+// A head that died delays the next by the reservation, and leaves no key behind.
+func TestADeadHeadDelaysTheNextByTheReservation(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	holder := b.acquire(t, "r", time.Minute, nil)
+	p := setupProxied(t, lease.Options{}, func(o *redis.Options) { o.MaxRetries = -1 })
+	dead := manager(t, p.client, lease.Options{Prefix: b.prefix, ReleaseTimeout: 50 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	b.queueUp(ctx, t, dead, func(*lease.Lease, error) { close(ended) })
+	p.proxy.Cut() // as good as dead: it hears nothing and says nothing
+	got := make(chan time.Time, 1)
+	b.queueUp(t.Context(), t, manager(t, b.rdb, lease.Options{Prefix: b.prefix}), func(l *lease.Lease, err error) {
+		got <- time.Now()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := l.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	released := time.Now()
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if delay := (<-got).Sub(released); delay < 150*time.Millisecond || delay > 2*time.Second {
+		t.Errorf("the next was delayed by %v", delay)
+	}
+	cancel()
+	<-ended
+	eventually(t, "all keys but the counter to be gone", func() bool {
+		return !b.exists(t, b.prefix+":{r}:queue") && !b.exists(t, b.prefix+":{r}:lease")
+	})
+}
+
+// A waiter that gives up passes on what was kept for it, and its place.
+func TestAWaiterThatGivesUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	holder := b.acquire(t, "r", time.Minute, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error, 1)
+	b.queueUp(ctx, t, b.m, func(_ *lease.Lease, err error) { gaveUp <- err })
+	cancel()
+	wantErr(t, <-gaveUp, lease.ErrHeld, context.Canceled)
+	eventually(t, "the queue to be empty", func() bool { return b.queueLength(t) == 0 })
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b.exists(t, b.prefix+":{r}:lease") {
+		t.Error("the lease was kept for nobody")
+	}
+}
+
+// The holder dies: the head watches the TTL and takes over, the next after it.
+func TestTheHeadTakesOverWhenTheHolderDies(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	const ttl = 300 * time.Millisecond
+	b.acquire(t, "r", ttl, &lease.AcquireOptions{NoRenewal: true}) // and is never heard of again
+	granted := make(chan *lease.Lease, 2)
+	for range 2 {
+		b.queueUp(t.Context(), t, b.m, func(l *lease.Lease, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- l
+		})
+	}
+	for range 2 {
+		timer := time.NewTimer(5 * time.Second)
+		select {
+		case l := <-granted:
+			if l == nil || l.Release(t.Context()) != nil {
+				t.Error("no lease")
+			}
+		case <-timer.C:
+			t.Fatal("nobody took over")
+		}
+		timer.Stop()
+	}
+}
+
+// Waiting costs nothing: an idle waiter behind a holder that renews sends at most four commands a minute.
+func TestAnIdleWaiterIsQuiet(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	holder := b.acquire(t, "r", 30*time.Second, nil)
+	p := setupProxied(t, lease.Options{}, nil)
+	spy := &spyHook{}
+	p.client.AddHook(spy)
+	waiting := manager(t, p.client, lease.Options{Prefix: b.prefix})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	b.queueUp(ctx, t, waiting, func(*lease.Lease, error) { close(done) })
+	before := spy.count()
+	idle := time.NewTimer(12 * time.Second) // a renewal of the holder lies within
+	defer idle.Stop()
+	<-idle.C
+	if n := spy.count() - before; n > 0 {
+		t.Errorf("%d commands in 12 s, where 4 a minute are allowed", n)
+	}
+	if holder.Err() != nil {
+		t.Error(holder.Err())
+	}
+	cancel()
+	<-done
+}
+
+// With the queue off nothing is kept for anybody, and waiters are told all the same.
+func TestWithoutAQueueNothingIsReserved(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{NoQueue: true, PollEvery: time.Hour}) // told, or never
+	holder := b.acquire(t, "r", time.Minute, nil)
+	got := make(chan *lease.Lease, 1)
+	b.queueUp(t.Context(), t, b.m, func(l *lease.Lease, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	})
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l := <-got; l != nil {
+		if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Messages that were lost with the connection are made up for by looking once it is back.
+func TestALostSubscriptionIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	p := setupProxied(t, lease.Options{}, nil)
+	straight := bundle{rdb: testenv.Redis(t), prefix: p.prefix}
+	straight.m = manager(t, straight.rdb, lease.Options{Prefix: p.prefix})
+	holder := straight.acquire(t, "r", time.Minute, nil)
+	got := make(chan *lease.Lease, 1)
+	straight.queueUp(t.Context(), t, p.m, func(l *lease.Lease, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		got <- l
+	})
+	p.proxy.Cut()
+	if err := holder.Release(t.Context()); err != nil { // the message goes nowhere
+		t.Fatal(err)
+	}
+	p.proxy.Heal()
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	select {
+	case l := <-got:
+		if l == nil || l.Release(t.Context()) != nil {
+			t.Error("no lease")
+		}
+	case <-timer.C:
+		t.Error("the waiter sleeps on beside a free lease")
+	}
+}
+
+// Contention: everybody gets a turn, and about as many.
+func TestTurnsAreShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	const workers = 8
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	var turns [workers]int
+	var wg sync.WaitGroup
+	for i := range workers {
+		m := manager(t, b.rdb, lease.Options{Prefix: b.prefix, Label: fmt.Sprint(i)})
+		wg.Go(func() {
+			for {
+				l, err := m.Acquire(ctx, "r", time.Minute, nil)
+				if err != nil {
+					return
+				}
+				turns[i]++
+				if err := l.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	least, most := slices.Min(turns[:]), slices.Max(turns[:])
+	if least < 10 || most-least > most/5+2 {
+		t.Errorf("turns %v", turns)
+	}
+}
+
+// A call ends when its context does, though Redis hangs, and what it may have been granted does not stay.
+func TestACallEndsWithItsContextThoughRedisHangs(t *testing.T) {
+	t.Parallel()
+	p := setupProxied(t, lease.Options{}, func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 500*time.Millisecond, 1 })
+	leaseKey, _ := lease.KeysOf(p.prefix, "r")
+	held := p.acquire(t, "held", time.Minute, nil)
+	warm := p.acquire(t, "warm", time.Minute, nil)
+	p.proxy.Hang()
+	for name, call := range map[string]func(ctx context.Context) error{
+		"try": func(ctx context.Context) error {
+			_, err := p.m.TryAcquire(ctx, "r", time.Minute, nil)
+			return err
+		},
+		"acquire": func(ctx context.Context) error {
+			_, err := p.m.Acquire(ctx, "r", time.Minute, nil)
+			return err
+		},
+		"renew":   func(ctx context.Context) error { return held.Renew(ctx, time.Minute) },
+		"reissue": func(ctx context.Context) error { _, err := warm.Reissue(ctx, 5); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		began := time.Now()
+		err := call(ctx)
+		if took := time.Since(began); took > 150*time.Millisecond {
+			t.Errorf("%s ended %v after its context", name, took-50*time.Millisecond)
+		}
+		wantErr(t, err, lease.ErrUnavailable, context.DeadlineExceeded)
+		cancel()
+	}
+	p.proxy.Resume()
+	eventually(t, "what was granted late to be removed", func() bool { return !p.exists(t, leaseKey) })
+	p.proxy.Heal()
+}
