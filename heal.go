@@ -9,6 +9,14 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
+// healedSince reports whether the lease has been lifted above a claim, waiting for a goroutine that is about
+// it: between the lift of the fence and the lease's new claim, the old one is refused as stale.
+func (l *Lease) healedSince(c Claim) bool {
+	l.healing.Lock()
+	defer l.healing.Unlock()
+	return l.Claim() != c
+}
+
 // heal lifts the fence of a lease's resource to a row that is ahead of it, and the lease above both.
 //
 // It is safe against a true rival: raising a fence never lets anything older in, and where a rival

@@ -151,8 +151,8 @@ func (t *Table[T]) write(ctx context.Context, l *Lease, key Key, run writeFunc) 
 			switch {
 			case !errors.As(err, &stale):
 				return err
-			case c != l.Claim():
-				continue // another goroutine has healed this lease meanwhile
+			case l.healedSince(c):
+				continue // another goroutine lifts this lease, or has
 			case !stale.Row:
 				return err
 			case healed:

@@ -116,7 +116,7 @@ func (s *Store) once(ctx context.Context, fn TxFunc, leases []*Lease) (err error
 	if err := over(leases); err != nil {
 		return err
 	}
-	tx, err := s.begin(ctx, conn.Conn(), leases)
+	tx, err := s.enter(ctx, conn.Conn(), leases)
 	if err != nil {
 		return lostOr(leases, err)
 	}
@@ -130,15 +130,36 @@ func (s *Store) once(ctx context.Context, fn TxFunc, leases []*Lease) (err error
 	return idleIsLost(leases, fence.CommitError(ctx, tx.Commit(ctx)))
 }
 
+// enter begins, and begins again where a guard failed only because another goroutine was lifting a lease.
+func (s *Store) enter(ctx context.Context, conn *pgx.Conn, leases []*Lease) (pgx.Tx, error) {
+	for {
+		claims := make([]Claim, len(leases))
+		for i, l := range leases {
+			claims[i] = l.Claim()
+		}
+		tx, err := s.begin(ctx, conn, claims)
+		if !errors.Is(err, ErrStale) {
+			return tx, err
+		}
+		healed := false
+		for i, l := range leases {
+			healed = healed || l.healedSince(claims[i])
+		}
+		if !healed {
+			return nil, err
+		}
+	}
+}
+
 // begin opens the transaction, bounds how long it may be idle, and guards it, all in one round trip.
-func (s *Store) begin(ctx context.Context, conn *pgx.Conn, leases []*Lease) (pgx.Tx, error) {
+func (s *Store) begin(ctx context.Context, conn *pgx.Conn, claims []Claim) (pgx.Tx, error) {
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	// A holder stopped while it reads a result is not idle; the second setting ends that one.
 	b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)`,
 		strconv.FormatInt(s.opts.MaxIdle.Milliseconds(), 10))
-	for _, l := range leases {
-		fence.QueueGuard(&b, l.Claim())
+	for _, c := range claims {
+		fence.QueueGuard(&b, c)
 	}
 	results := conn.SendBatch(ctx, &b)
 	tx := results.Tx()

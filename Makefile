@@ -1,0 +1,31 @@
+# Targets for people and for CI. `make` alone lists them.
+
+GOLANGCI_LINT ?= $(or $(shell command -v golangci-lint),$(shell go env GOPATH)/bin/golangci-lint)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  ARGS='...' is passed on by demo, test and bench."
+
+.PHONY: demo
+demo: ## show on real servers that PostgreSQL refuses a stale writer
+	@scripts/ensure-services.sh demo >/dev/null
+	@go run ./cmd/fencepost demo $(ARGS)
+
+.PHONY: test
+test: ## run all tests on real servers, with the race detector
+	@scripts/test.sh $(ARGS)
+
+.PHONY: lint
+lint: ## run golangci-lint
+	$(GOLANGCI_LINT) run ./...
+
+.PHONY: bench
+bench: ## measure against hand-written code, as ratios
+	@go run ./internal/bench $(ARGS)
+
+.PHONY: images
+images: ## build PostgreSQL and Redis images from Debian packages (root, debootstrap)
+	@scripts/images.sh

@@ -1,0 +1,40 @@
+package figures
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/bench/measure"
+)
+
+// Workers is how many goroutines call at the same time. Each has resources and rows of its own.
+const Workers = 8
+
+// Servers are what figures are measured on. All candidates share them.
+type Servers struct {
+	// Pool leads to a database with fencepost's migrations that nobody else uses.
+	Pool *pgxpool.Pool
+	// Redis is the client of all candidates.
+	Redis redis.UniversalClient
+	// Name begins every Redis key, after at most one constant word.
+	Name string
+}
+
+// Figure is one job to measure.
+type Figure struct {
+	// Name is short, for the command line.
+	Name string
+	// Prepare makes what the candidates need on the servers.
+	Prepare func(context.Context, Servers) (measure.Comparison, error)
+}
+
+// All returns every figure.
+func All() []Figure {
+	return []Figure{
+		{Name: "lease", Prepare: lease},
+		{Name: "fence", Prepare: fencedUpdate},
+		{Name: "store", Prepare: store},
+	}
+}

@@ -1,0 +1,84 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Candidate is one way to do a job.
+type Candidate struct {
+	// Name tells it from the others, in tables and in JSON.
+	Name string
+	// Target is the ratio to the comparison's baseline that it should reach. 0: none.
+	Target float64
+	// Worker returns the call that one of the concurrent workers repeats. It is asked once per
+	// worker, numbered from 0, so what the call remembers between calls is that worker's own.
+	Worker func(worker int) func(ctx context.Context) error
+}
+
+// Comparison is a job and the ways to do it.
+type Comparison struct {
+	Title string
+	// Candidates are measured against the first of them, the baseline.
+	Candidates []Candidate
+}
+
+// Plan says how much to measure.
+type Plan struct {
+	// Rounds is how many slices each candidate gets, at least 1.
+	Rounds int
+	// Slice is how long a candidate runs in one round. Every worker makes at least one call.
+	Slice time.Duration
+	// Workers is how many goroutines call at the same time, at least 1.
+	Workers int
+}
+
+// Series is what was measured of one candidate: one sample per round.
+type Series struct {
+	Name    string
+	Target  float64
+	Samples []Sample
+}
+
+// Result is what was measured in one comparison, in the order of its candidates.
+type Result struct {
+	Title  string
+	Series []Series
+}
+
+// Compare measures the candidates of a comparison. Each runs for one slice that does not count, for
+// caches and connections to fill. It ends with the first call that fails and returns that error; ctx
+// is handed to the calls and ends it as well.
+func Compare(ctx context.Context, p Plan, c Comparison) (Result, error) {
+	crews := make([]crew, len(c.Candidates))
+	result := Result{Title: c.Title, Series: make([]Series, len(c.Candidates))}
+	for i, candidate := range c.Candidates {
+		crews[i] = newCrew(candidate, p.Workers)
+		result.Series[i] = Series{Name: candidate.Name, Target: candidate.Target}
+	}
+	for round := -1; round < p.Rounds; round++ { // round -1 warms up
+		for turn := range crews {
+			i := inTurn(round, turn, len(crews))
+			sample, err := crews[i].run(ctx, p.Slice)
+			if err != nil {
+				return Result{}, fmt.Errorf("%s: %w", c.Candidates[i].Name, err)
+			}
+			if round >= 0 {
+				result.Series[i].Samples = append(result.Series[i].Samples, sample)
+			}
+		}
+	}
+	return result, nil
+}
+
+// inTurn returns which candidate has the given turn in a round. Every second round runs backwards, so
+// that a drift within the round favours nobody, and the start moves on, so that nobody always
+// follows the same neighbour.
+func inTurn(round, turn, candidates int) int {
+	round = max(round, 0)
+	if round%2 == 1 {
+		turn = candidates - 1 - turn
+	}
+	return (turn + round/2) % candidates
+}

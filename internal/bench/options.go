@@ -1,0 +1,64 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/bench/figures"
+	"github.com/fencepost-pg/fencepost/internal/bench/measure"
+)
+
+// options are the command line.
+type options struct {
+	rounds  int
+	seconds float64
+	only    string
+}
+
+// parse reads the command line. What is wrong with it, and help, goes to stderr.
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.IntVar(&o.rounds, "rounds", 41, "how often each candidate is measured")
+	f.Float64Var(&o.seconds, "seconds", 0.2, "how long each candidate runs in a round")
+	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence or store")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	err := o.validate()
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("%q is not a flag", f.Arg(0))
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "bench:", err) // nowhere left to report to
+	}
+	return o, err
+}
+
+func (o options) validate() error {
+	const most = 3600
+	switch {
+	case o.rounds < 1:
+		return fmt.Errorf("-rounds %d is below 1", o.rounds)
+	case !(o.seconds > 0 && o.seconds <= most):
+		return fmt.Errorf("-seconds %v is not above 0 and at most %d", o.seconds, most)
+	case len(o.figures()) == 0:
+		return fmt.Errorf("-only %q names no figure", o.only)
+	}
+	return nil
+}
+
+func (o options) figures() []figures.Figure {
+	return slices.DeleteFunc(figures.All(), func(f figures.Figure) bool { return o.only != "" && o.only != f.Name })
+}
+
+func (o options) plan() measure.Plan {
+	return measure.Plan{
+		Rounds: o.rounds, Workers: figures.Workers,
+		Slice: time.Duration(o.seconds * float64(time.Second)),
+	}
+}
