@@ -48,6 +48,18 @@ type hold interface {
 // The database needs the migrations of package migrations, and the pool's user USAGE on the schema
 // fencepost and EXECUTE on its functions.
 func New(pool *pgxpool.Pool, client redis.UniversalClient, opts *Options) (*Store, error) {
+	return newStore(pool, opts, func(o *lease.Options) (granter, error) { return lease.NewManager(client, o) })
+}
+
+// NewQuorum makes a Store whose leases are held by a majority of independent Redis servers, one client each: an
+// odd number, at least three. There is no queue over a quorum. Otherwise it is like New.
+func NewQuorum(pool *pgxpool.Pool, clients []redis.UniversalClient, opts *Options) (*Store, error) {
+	return newStore(pool, opts, func(o *lease.Options) (granter, error) {
+		return lease.NewQuorum(clients, &lease.QuorumOptions{Options: *o})
+	})
+}
+
+func newStore(pool *pgxpool.Pool, opts *Options, leases func(*lease.Options) (granter, error)) (*Store, error) {
 	if pool == nil {
 		return nil, invalidf("the pool is nil")
 	}
@@ -55,14 +67,14 @@ func New(pool *pgxpool.Pool, client redis.UniversalClient, opts *Options) (*Stor
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
-	manager, err := lease.NewManager(client, &lease.Options{
+	g, err := leases(&lease.Options{
 		Prefix: "fencepost:" + v.Namespace, Label: v.Label, CounterIdle: v.CounterIdle,
 		Logger: v.Logger, Hooks: hooks(v.Events),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, locker: redisLocker{manager}, opts: v}, nil
+	return &Store{pool: pool, locker: redisLocker{g}, opts: v}, nil
 }
 
 func hooks(e Events) lease.Hooks {
@@ -76,14 +88,20 @@ func hooks(e Events) lease.Hooks {
 	return h
 }
 
-type redisLocker struct{ manager *lease.Manager }
+// granter is a *lease.Manager or a *lease.Quorum.
+type granter interface {
+	Acquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (*lease.Lease, error)
+	TryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (*lease.Lease, error)
+}
+
+type redisLocker struct{ granter granter }
 
 func (r redisLocker) acquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (hold, error) {
-	return asHold(r.manager.Acquire(ctx, resource, ttl, opts))
+	return asHold(r.granter.Acquire(ctx, resource, ttl, opts))
 }
 
 func (r redisLocker) tryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (hold, error) {
-	return asHold(r.manager.TryAcquire(ctx, resource, ttl, opts))
+	return asHold(r.granter.TryAcquire(ctx, resource, ttl, opts))
 }
 
 // asHold keeps a nil lease from becoming a hold that is not nil.

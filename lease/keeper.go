@@ -2,17 +2,14 @@ package lease
 
 import (
 	"container/heap"
-	"context"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // keeper renews the leases of one manager and ends them in time. However many there are, it has one
 // timer, and at most maxSenders goroutines while renewals are under way: those due together travel together.
 type keeper struct {
-	scripts *scripts
+	backend backend
 	clock   clock
 
 	mu      sync.Mutex
@@ -32,7 +29,7 @@ const (
 	slack = time.Millisecond
 )
 
-func newKeeper(s *scripts, c clock) *keeper { return &keeper{scripts: s, clock: c} }
+func newKeeper(b backend, c clock) *keeper { return &keeper{backend: b, clock: c} }
 
 // set has a lease woken at a moment. Called with the lease's mu held.
 func (k *keeper) set(l *Lease, at time.Time) {
@@ -123,45 +120,19 @@ func (k *keeper) send() {
 	}
 }
 
-// renew sends one pipeline and hands each lease its answer. The server may not know the script: those
-// renewals are sent again one by one, which teaches it.
-func (k *keeper) renew(batch []*Lease) {
+// renew sends a batch and hands each lease its answer.
+func (k *keeper) renew(leases []*Lease) {
 	start := k.clock.now()
-	ctx, pipe := context.Background(), k.patient(batch).Pipeline()
-	answers, ttls := make([]*redis.Cmd, len(batch)), make([]time.Duration, len(batch))
-	for i, l := range batch {
-		ttls[i] = l.currentTTL()
-		answers[i] = pipe.EvalSha(ctx, k.scripts.renew.Hash(), []string{l.keys.lease}, l.secret, milliseconds(ttls[i]))
+	batch := make([]renewal, len(leases))
+	for i, l := range leases {
+		batch[i] = renewal{lease: l, ttl: l.currentTTL()}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, l := range batch {
-		answer, err := answers[i].Text()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			answer, err = k.scripts.runRenew(ctx, l.resource, l.keys, l.secret, ttls[i])
-		} else {
-			err = interpret(ctx, "renew", l.resource, err)
-		}
-		if err := l.renewed(start, ttls[i], answer, err); err != nil && l.Err() == nil {
-			l.m.opts.Logger.Warn("lease not renewed, trying again", "resource", l.resource, "error", err)
+	k.backend.renewAll(batch)
+	for _, b := range batch {
+		if err := b.lease.renewed(start, b.ttl, b.answer, b.err); err != nil && b.lease.Err() == nil {
+			b.lease.m.opts.Logger.Warn("lease not renewed, trying again", "resource", b.lease.resource, "error", err)
 		}
 	}
-}
-
-// patient returns the client with no more patience than the leases have time: a connection that hangs
-// has to be given up while another can still save them. go-redis tries up to four times.
-func (k *keeper) patient(batch []*Lease) redis.UniversalClient {
-	client, ok := k.scripts.client.(*redis.Client)
-	if !ok {
-		return k.scripts.client
-	}
-	least := MaxTTL
-	for _, l := range batch {
-		least = min(least, l.Remaining())
-	}
-	if try := max(least/5, 20*time.Millisecond); try < client.Options().ReadTimeout {
-		return client.WithTimeout(try)
-	}
-	return client
 }
 
 // wakeHeap orders leases by when they are to be woken; see container/heap.

@@ -18,12 +18,10 @@ import (
 //   - no call under the lease is sent after start + ttl - DriftMargin(ttl);
 //   - once over, it stays over: state only moves from held to lost or released.
 type Lease struct {
+	ident
 	m        *Manager
-	resource string
 	label    string
-	keys     keys
 	nonce    token.Nonce
-	secret   string // the nonce's digits
 	anew     bool
 	every    time.Duration // 0: not renewed
 	maxHold  time.Duration // 0: no end
@@ -54,7 +52,7 @@ type Lease struct {
 
 func (m *Manager) newLease(ctx context.Context, r *request, g grant, start instant) *Lease {
 	l := &Lease{
-		m: m, resource: r.resource, label: r.label, keys: r.keys, nonce: r.nonce, secret: r.secret,
+		ident: r.ident, m: m, label: r.label, nonce: r.nonce,
 		anew: g.anew, parent: context.WithoutCancel(ctx), every: r.every, maxHold: r.maxHold, progress: r.progress, granted: start,
 		token: g.token, start: start, ttl: r.ttl,
 		renewAt: start.time.Add(r.every), progressed: start.time, heapIndex: -1,
@@ -202,7 +200,7 @@ func (l *Lease) Reissue(ctx context.Context, fence token.Token) (token.Token, er
 }
 
 func (l *Lease) reissue(ctx context.Context, fence token.Token) (token.Token, error) {
-	answer, tok, err := l.m.scripts.runReissue(ctx, l.resource, l.keys, l.secret, fence)
+	answer, tok, err := l.m.backend.runReissue(ctx, l.ident, fence)
 	if err != nil {
 		return 0, err
 	}
@@ -253,7 +251,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		if renewing != nil {
 			<-renewing
 		}
-		answer, err := l.m.scripts.runRelease(detached, l.resource, l.keys, l.secret)
+		answer, err := l.m.backend.runRelease(detached, l.ident)
 		answered <- l.finishRelease(answer, err)
 	}()
 	var err error

@@ -14,38 +14,31 @@ import (
 // It is safe for concurrent use and needs no closing: it has goroutines and a subscription only
 // while leases are renewed or awaited. The client stays the caller's.
 type Manager struct {
-	scripts *scripts
+	backend backend
 	opts    Options
 	keeper  *keeper
-	wakeups *wakeups
+	wakeups *wakeups // nil over a quorum, where nobody is told
 }
 
 // NewManager makes a Manager on the caller's client. A nil client, a *redis.Ring (which would move
 // resources between servers that know nothing of each other's counters) and options out of range
 // are refused with ErrInvalid. It sends nothing.
 func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
-	switch client.(type) {
-	case nil:
-		return nil, invalidf("the redis client is nil")
-	case *redis.Ring:
-		return nil, invalidf("a redis.Ring cannot hold leases: its counters do not follow their resources")
+	if err := checkClient(client); err != nil {
+		return nil, err
 	}
 	v := opts.withDefaults()
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
 	s := newScripts(client, v)
-	m := &Manager{scripts: &s, opts: v, wakeups: newWakeups(client, v.Prefix)}
-	m.keeper = newKeeper(m.scripts, v.clock)
-	return m, nil
+	return &Manager{backend: &s, opts: v, keeper: newKeeper(&s, v.clock), wakeups: newWakeups(client, v.Prefix)}, nil
 }
 
 // request is one attempt to acquire.
 type request struct {
-	resource string
-	keys     keys
+	ident
 	nonce    token.Nonce
-	secret   string // the nonce's digits
 	label    string
 	ttl      time.Duration
 	every    time.Duration // 0: not renewed
@@ -95,7 +88,7 @@ func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptio
 		return nil, invalidf("no token lies above a floor of %d", int64(o.Floor))
 	}
 	return &request{
-		resource: resource, keys: keysOf(m.opts.Prefix, resource), label: o.Label,
+		ident: ident{resource: resource, keys: keysOf(m.opts.Prefix, resource)}, label: o.Label,
 		ttl: ttl, every: o.RenewEvery, floor: o.Floor, maxHold: o.MaxHold, progress: o.ProgressEvery,
 	}, nil
 }
@@ -112,7 +105,7 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs
 	// from whichever try reached the server.
 	start := m.opts.clock.now()
-	g, late, err := do(ctx, func() (grant, error) { return m.scripts.runAcquire(ctx, &asked) })
+	g, late, err := do(ctx, func() (grant, error) { return m.backend.runAcquire(ctx, &asked) })
 	switch elapsed, _ := m.opts.clock.now().since(start); {
 	case late != nil:
 		m.abandon(ctx, &asked, late)
@@ -157,18 +150,18 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(
 // abandon removes what an attempt may have been granted without our knowing, once what is still under way
 // has arrived.
 func (m *Manager) abandon(ctx context.Context, r *request, underWay func()) {
-	m.cleanUp(ctx, underWay, func(detached context.Context) { m.remove(detached, r.resource, r.keys, r.secret) })
+	m.cleanUp(ctx, underWay, func(detached context.Context) { m.remove(detached, r.ident) })
 }
 
-func (m *Manager) remove(ctx context.Context, resource string, k keys, secret string) {
-	if _, err := m.scripts.runRelease(ctx, resource, k, secret); err != nil {
-		m.opts.Logger.Warn("lease may stay until its TTL ends", "resource", resource, "error", err)
+func (m *Manager) remove(ctx context.Context, id ident) {
+	if _, err := m.backend.runRelease(ctx, id); err != nil {
+		m.opts.Logger.Warn("lease may stay until its TTL ends", "resource", id.resource, "error", err)
 	}
 }
 
 // cleanUpAfter removes the key of a lease that is over before its time.
 func (m *Manager) cleanUpAfter(l *Lease) {
-	m.cleanUp(context.Background(), nil, func(ctx context.Context) { m.remove(ctx, l.resource, l.keys, l.secret) })
+	m.cleanUp(context.Background(), nil, func(ctx context.Context) { m.remove(ctx, l.ident) })
 }
 
 // cleanUp runs what has to be done whether or not ctx has ended. It outlives ctx, within

@@ -62,7 +62,7 @@ func (l *Lease) beginRenewal() (busy <-chan struct{}, err error) {
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	start := l.expectAtMost(ttl)
 	_, late, err := do(ctx, func() (struct{}, error) {
-		answer, err := l.m.scripts.runRenew(ctx, l.resource, l.keys, l.secret, ttl)
+		answer, err := l.m.backend.runRenew(ctx, l.ident, ttl)
 		return struct{}{}, l.renewed(start, ttl, answer, err)
 	})
 	if late != nil {

@@ -26,11 +26,14 @@ var releaseLua string
 //go:embed lua/leave.lua
 var leaveLua string
 
+//go:embed lua/fill.lua
+var fillLua string
+
 // scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL
 // where the server has not seen the script.
 type scripts struct {
-	client                                  redis.UniversalClient
-	acquire, reissue, renew, release, leave *redis.Script
+	client                                        redis.UniversalClient
+	acquire, reissue, renew, release, leave, fill *redis.Script
 
 	// Arguments that never change, made ready once.
 	channel     any // of the prefix; a manager's id is appended to it
@@ -47,6 +50,7 @@ func newScripts(client redis.UniversalClient, opts Options) scripts {
 		renew:       redis.NewScript(renewLua),
 		release:     redis.NewScript(releaseLua),
 		leave:       redis.NewScript(leaveLua),
+		fill:        redis.NewScript(fillLua),
 		channel:     opts.Prefix + ":wake:",
 		reservation: reservation.Milliseconds(),
 		idle:        milliseconds(opts.CounterIdle),
@@ -132,34 +136,41 @@ func (s *scripts) wrongType(ctx context.Context, r *request) error {
 	return bad
 }
 
-func (s *scripts) runReissue(ctx context.Context, resource string, k keys, secret string, fence token.Token) (string, token.Token, error) {
-	reply, err := s.reissue.Run(ctx, s.client, []string{k.lease, k.counter}, secret, fence.String(), s.idle).Slice()
+func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error) {
+	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter}, id.secret, fence.String(), s.idle).Slice()
 	if err != nil {
-		return "", 0, interpret(ctx, "reissue", resource, err)
+		return "", 0, interpret(ctx, "reissue", id.resource, err)
 	}
 	if field(reply, 0) != replyReissued {
 		return field(reply, 0), 0, nil
 	}
 	tok, err := token.Parse(field(reply, 1))
 	if err != nil {
-		return "", 0, unexpected("reissue", resource, reply)
+		return "", 0, unexpected("reissue", id.resource, reply)
 	}
 	return replyReissued, tok, nil
 }
 
-func (s *scripts) runRenew(ctx context.Context, resource string, k keys, secret string, ttl time.Duration) (string, error) {
-	reply, err := s.renew.Run(ctx, s.client, []string{k.lease}, secret, milliseconds(ttl)).Text()
-	return reply, interpret(ctx, "renew", resource, err)
+func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
+	reply, err := s.renew.Run(ctx, s.client, []string{id.keys.lease}, id.secret, milliseconds(ttl)).Text()
+	return reply, interpret(ctx, "renew", id.resource, err)
 }
 
-func (s *scripts) runRelease(ctx context.Context, resource string, k keys, secret string) (string, error) {
-	reply, err := s.release.Run(ctx, s.client, []string{k.lease, k.queue}, secret, s.channel, s.reservation).Text()
-	return reply, interpret(ctx, "release", resource, err)
+func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
+	reply, err := s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation).Text()
+	return reply, interpret(ctx, "release", id.resource, err)
 }
 
-func (s *scripts) runLeave(ctx context.Context, resource string, k keys, waiter string) error {
-	err := s.leave.Run(ctx, s.client, []string{k.lease, k.queue}, waiter, s.channel, s.reservation).Err()
-	return interpret(ctx, "leave the queue of", resource, err)
+func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {
+	err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation).Err()
+	return interpret(ctx, "leave the queue of", id.resource, err)
+}
+
+// runFill gives a node of a quorum its share of a lease back.
+func (s *scripts) runFill(ctx context.Context, l *Lease, ttl time.Duration, tok token.Token) (string, error) {
+	reply, err := s.fill.Run(ctx, s.client, []string{l.keys.lease, l.keys.counter},
+		l.secret, milliseconds(ttl), l.label, s.idle, tok.String()).Text()
+	return reply, interpret(ctx, "fill", l.resource, err)
 }
 
 // field returns the text at index i of a reply, "" where there is none.

@@ -29,17 +29,34 @@ func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	if !m.wakeups.listening() { // a lease that is free needs no subscription
+	if m.wakeups == nil || !m.wakeups.listening() { // a lease that is free needs no subscription
 		l, err := m.attempt(ctx, r)
 		if err == nil || !worthWaiting(ctx, err) {
 			return l, ended(ctx, err)
 		}
 	}
+	if m.wakeups == nil {
+		return m.poll(ctx, r)
+	}
 	return m.wait(ctx, r)
 }
 
+// poll asks again and again, where nobody tells.
+func (m *Manager) poll(ctx context.Context, r *request) (*Lease, error) {
+	me, never := &waiter{}, make(chan struct{})
+	for {
+		l, err := m.attempt(ctx, r)
+		if err == nil || !worthWaiting(ctx, err) {
+			return l, ended(ctx, err)
+		}
+		if m.pause(ctx, me, m.nextLook(err, never)); ctx.Err() != nil {
+			return nil, ended(ctx, err)
+		}
+	}
+}
+
 func worthWaiting(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errors.Is(err, ErrBadKey)
+	return ctx.Err() == nil && !errors.Is(err, ErrBadKey) && !errors.Is(err, ErrInvalid)
 }
 
 // wait queues up and takes the lease when it is its turn.
@@ -117,10 +134,10 @@ func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
 
 // leave gives up the place in the queue, and what was kept for it, without keeping the caller.
 func (m *Manager) leave(ctx context.Context, r *request) {
-	resource, k, waiter := r.resource, r.keys, r.waiter
+	id, waiter := r.ident, r.waiter
 	m.cleanUp(ctx, nil, func(detached context.Context) {
-		if err := m.scripts.runLeave(detached, resource, k, waiter); err != nil {
-			m.opts.Logger.Warn("place in the queue not given up", "resource", resource, "error", err)
+		if err := m.backend.runLeave(detached, id, waiter); err != nil {
+			m.opts.Logger.Warn("place in the queue not given up", "resource", id.resource, "error", err)
 		}
 	})
 }

@@ -1,0 +1,35 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/token"
+)
+
+// backend is where leases live: one Redis, or a quorum of them.
+type backend interface {
+	runAcquire(ctx context.Context, r *request) (grant, error)
+	// The answers of the others are those of the scripts; see the reply constants.
+	runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error)
+	runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error)
+	runRelease(ctx context.Context, id ident) (string, error)
+	runLeave(ctx context.Context, id ident, waiter string) error
+	// renewAll renews several leases at once, each for its TTL, and fills in the answers.
+	renewAll(batch []renewal)
+}
+
+// ident is what the scripts need to know of a lease.
+type ident struct {
+	resource string
+	keys     keys
+	secret   string // the nonce's digits
+}
+
+// renewal is one renewal among several.
+type renewal struct {
+	lease  *Lease
+	ttl    time.Duration
+	answer string
+	err    error
+}
