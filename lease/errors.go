@@ -127,6 +127,9 @@ func interpret(ctx context.Context, verb, resource string, err error) error {
 // could not be connected to.
 func mayHaveGranted(err error) bool {
 	var answer redis.Error
+	if errors.Is(err, errUnconfirmed) {
+		return true
+	}
 	if errors.As(err, &answer) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {
 		return false
 	}

@@ -31,6 +31,9 @@ func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
+	if _, single := client.(*redis.Client); v.Durability.asked() && !single {
+		return nil, invalidf("a Durability needs a *redis.Client, not a %T", client)
+	}
 	s := newScripts(client, v)
 	return &Manager{backend: &s, opts: v, keeper: newKeeper(&s, v.clock), wakeups: newWakeups(client, v.Prefix)}, nil
 }

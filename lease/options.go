@@ -39,6 +39,8 @@ type Options struct {
 	// ReleaseTimeout bounds a release, which runs on a context of its own, and the clean-up after
 	// an acquire whose reply was lost. Default 5 s.
 	ReleaseTimeout time.Duration
+	// Durability asks more of a grant than that the server answering has it. Default: no more.
+	Durability Durability
 	// Logger takes what happens in the background: losses and failed renewals. Default: nothing is logged.
 	Logger *slog.Logger
 	// Hooks are called on the same occasions. Default: none.
@@ -46,6 +48,26 @@ type Options struct {
 
 	clock clock
 }
+
+// Durability has a grant confirmed by replicas (WAIT) or by append-only files (WAITAOF, Redis 7.2), in the
+// same round trip. A grant that is not confirmed in time is given back: ErrUnavailable.
+//
+// It makes it likelier that a lease survives a failover, and cannot make it certain: the replica promoted need
+// not be one that confirmed, and renewals are not confirmed. It is no substitute for the fence.
+//
+// It needs a *redis.Client, since the confirmation counts for the connection that wrote: NewManager refuses
+// others with ErrInvalid.
+type Durability struct {
+	// Replicas is how many replicas have to confirm. Default 0: none.
+	Replicas int
+	// LocalAOF has the server confirm that its append-only file is on disk, and Replicas those of
+	// theirs. Default false.
+	LocalAOF bool
+	// Timeout bounds the confirmation, from 1 ms. Default 100 ms.
+	Timeout time.Duration
+}
+
+func (d Durability) asked() bool { return d.Replicas > 0 || d.LocalAOF }
 
 // Hooks are told what happens to leases in the background. Each is called from a goroutine of its
 // own with no lock held, so it may call the lease; a nil field is skipped. They must not block for
@@ -96,6 +118,9 @@ func (o *Options) withDefaults() Options {
 	if v.ReleaseTimeout == 0 {
 		v.ReleaseTimeout = 5 * time.Second
 	}
+	if v.Durability.Timeout == 0 {
+		v.Durability.Timeout = 100 * time.Millisecond
+	}
 	if v.Logger == nil {
 		v.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -117,6 +142,8 @@ func (o *Options) validate() error {
 		return invalidf("CounterIdle %v is below %v, the longest a lease may last", o.CounterIdle, MaxTTL)
 	case o.PollEvery < time.Millisecond:
 		return invalidf("PollEvery %v is below 1ms", o.PollEvery)
+	case o.Durability.Replicas < 0 || o.Durability.Timeout < time.Millisecond:
+		return invalidf("a Durability of %d replicas within %v", o.Durability.Replicas, o.Durability.Timeout)
 	case o.ReleaseTimeout < 0:
 		return invalidf("ReleaseTimeout %v is negative", o.ReleaseTimeout)
 	}

@@ -44,6 +44,9 @@ func NewQuorum(clients []redis.UniversalClient, opts *QuorumOptions) (*Quorum, e
 	if o.NodeTimeout < time.Millisecond {
 		return nil, invalidf("NodeTimeout %v is below 1ms", o.NodeTimeout)
 	}
+	if o.Durability.asked() {
+		return nil, invalidf("a quorum is asked for no further Durability")
+	}
 	o.NoQueue = true
 	v := o.withDefaults()
 	if err := v.validate(); err != nil {

@@ -40,6 +40,8 @@ type scripts struct {
 	reservation any // ms, 0 with the queue off
 	idle        any // ms, of counters
 	queueTTL    any // ms
+
+	durability Durability
 }
 
 func newScripts(client redis.UniversalClient, opts Options) scripts {
@@ -55,6 +57,7 @@ func newScripts(client redis.UniversalClient, opts Options) scripts {
 		reservation: reservation.Milliseconds(),
 		idle:        milliseconds(opts.CounterIdle),
 		queueTTL:    queueTTL.Milliseconds(),
+		durability:  opts.Durability,
 	}
 	if opts.NoQueue {
 		s.reservation = 0
@@ -84,8 +87,8 @@ func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
 	if r.floor != 0 {
 		floor = r.floor.String()
 	}
-	reply, err := s.acquire.Run(ctx, s.client, []string{r.keys.lease, r.keys.counter, r.keys.queue},
-		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL).Result()
+	reply, err := s.runConfirmed(ctx, s.acquire, []string{r.keys.lease, r.keys.counter, r.keys.queue},
+		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL)
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return grant{}, s.wrongType(ctx, r)
 	}

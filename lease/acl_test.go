@@ -1,0 +1,110 @@
+package lease_test
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/lease"
+)
+
+// documentedUser returns the words of the ACL line in docs/operating.md.
+func documentedUser(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER billing .*$`).FindString(string(text))
+	if line == "" {
+		t.Fatal("docs/operating.md does not say which rights are needed")
+	}
+	return strings.Fields(line)
+}
+
+func connectAs(t *testing.T, addr string, acl []string) *redis.Client {
+	t.Helper()
+	admin := redis.NewClient(&redis.Options{Addr: addr})
+	defer func() { _ = admin.Close() }()
+	args := make([]any, len(acl))
+	for i, word := range acl {
+		args[i] = word
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr, Username: "billing", Password: "secret", MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// useAll goes through everything that a manager does, waiting and handing on included.
+func useAll(ctx context.Context, t *testing.T, client redis.UniversalClient) error {
+	t.Helper()
+	m := manager(t, client, lease.Options{Prefix: "fencepost:billing", CounterIdle: 48 * time.Hour, PollEvery: time.Hour})
+	first, err := m.Acquire(ctx, "r", time.Minute, &lease.AcquireOptions{Floor: 7})
+	if err != nil {
+		return err
+	}
+	if err := first.Renew(ctx, time.Minute); err != nil {
+		return err
+	}
+	if _, err := first.Reissue(ctx, 100); err != nil {
+		return err
+	}
+	second := make(chan error, 1)
+	quitter, quit := context.WithCancel(ctx)
+	go func() { _, err := m.Acquire(quitter, "r", time.Minute, nil); second <- err }()
+	third := make(chan error, 1)
+	go func() {
+		l, err := m.Acquire(ctx, "r", time.Minute, nil)
+		if err == nil {
+			err = l.Release(ctx)
+		}
+		third <- err
+	}()
+	// Whoever of the two came first, one gives up and the other is told.
+	time.AfterFunc(300*time.Millisecond, quit)
+	<-second
+	if err := first.Release(ctx); err != nil {
+		return err
+	}
+	return <-third
+}
+
+func TestTheDocumentedRightsSuffice(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	acl := documentedUser(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client := connectAs(t, server.Addr(), acl)
+	if err := useAll(ctx, t, client); err != nil {
+		t.Errorf("with the documented rights: %v", err)
+	}
+	if err := client.Get(ctx, "fencepost:other:{r}:lease").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+		t.Errorf("another namespace's key: %v", err)
+	}
+	if err := client.Keys(ctx, "*").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
+		t.Errorf("a command that is not needed: %v", err)
+	}
+	// The control: each of the rights that scripts use is needed.
+	for _, right := range []string{"+set", "+get", "+incr", "+del", "+exists", "+pexpire", "+zadd", "+zpopmin", "+publish"} {
+		less := append(append([]string{}, acl...), "-"+right[1:])
+		short, stop := context.WithTimeout(ctx, time.Second)
+		if err := useAll(short, t, connectAs(t, server.Addr(), less)); err == nil {
+			t.Errorf("without %s all went well: the line asks for more than is needed", right)
+		}
+		stop()
+		admin := testenv.RedisOn(t, server.URL())
+		if err := admin.FlushAll(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/lease"
+)
+
+// A grant that its replica has not confirmed is given back; with the replica following, it is granted.
+func TestAGrantMayBeConfirmedByReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := testenv.OwnRedis(t), testenv.OwnRedis(t)
+	link := faults.NewProxy(t, primary.Addr())
+	rdb, follower := testenv.RedisOn(t, primary.URL()), testenv.RedisOn(t, replica.URL())
+	host, port, err := net.SplitHostPort(link.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.SlaveOf(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	m := manager(t, rdb, lease.Options{Prefix: "p", Durability: lease.Durability{Replicas: 1, Timeout: 300 * time.Millisecond}})
+	var l *lease.Lease
+	eventually(t, "the replica to follow", func() bool {
+		var err error
+		l, err = m.TryAcquire(t.Context(), "r", time.Minute, nil)
+		return err == nil
+	})
+	if n, err := follower.Exists(t.Context(), "p:{r}:lease").Result(); err != nil || n != 1 {
+		t.Errorf("the replica does not have the lease: %d, %v", n, err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	link.Hang()
+	_, err = m.TryAcquire(t.Context(), "r", time.Minute, nil)
+	if wantErr(t, err, lease.ErrUnavailable); errors.Is(err, lease.ErrHeld) {
+		t.Errorf("got %v", err)
+	}
+	if n := rdb.Exists(t.Context(), "p:{r}:lease").Val(); n != 0 {
+		t.Error("the grant that was not confirmed is still there")
+	}
+	link.Resume()
+}
+
+func TestDurabilityIsRefusedWhereItCannotBe(t *testing.T) {
+	t.Parallel()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer func() { _ = cluster.Close() }()
+	_, err := lease.NewManager(cluster, &lease.Options{Durability: lease.Durability{Replicas: 1}})
+	wantErr(t, err, lease.ErrInvalid)
+	b := setup(t, lease.Options{})
+	_, err = lease.NewManager(b.rdb, &lease.Options{Durability: lease.Durability{Replicas: -1}})
+	wantErr(t, err, lease.ErrInvalid)
+}
+
+// WAITAOF is there from Redis 7.2 on. An older server says so, and nothing is held; a newer one without an
+// append-only file says so as well.
+func TestWAITAOFThatTheServerCannotDoGrantsNothing(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t, "--appendonly", "no")
+	rdb := testenv.RedisOn(t, server.URL())
+	m := manager(t, rdb, lease.Options{Prefix: "p", Durability: lease.Durability{LocalAOF: true}})
+	_, err := m.TryAcquire(t.Context(), "r", time.Minute, nil)
+	wantErr(t, err, lease.ErrUnavailable)
+	if n := rdb.Exists(context.Background(), "p:{r}:lease").Val(); n != 0 {
+		t.Error("the grant that was not confirmed is still there")
+	}
+}
