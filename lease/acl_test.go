@@ -58,9 +58,12 @@ func useAll(ctx context.Context, t *testing.T, client redis.UniversalClient) err
 	if _, err := first.Reissue(ctx, 100); err != nil {
 		return err
 	}
-	second := make(chan error, 1)
+	gaveUp := make(chan struct{})
 	quitter, quit := context.WithCancel(ctx)
-	go func() { _, err := m.Acquire(quitter, "r", time.Minute, nil); second <- err }()
+	go func() {
+		defer close(gaveUp)
+		_, _ = m.Acquire(quitter, "r", time.Minute, nil) // cannot be granted while the first holds it
+	}()
 	third := make(chan error, 1)
 	go func() {
 		l, err := m.Acquire(ctx, "r", time.Minute, nil)
@@ -71,7 +74,7 @@ func useAll(ctx context.Context, t *testing.T, client redis.UniversalClient) err
 	}()
 	// Whoever of the two came first, one gives up and the other is told.
 	time.AfterFunc(300*time.Millisecond, quit)
-	<-second
+	<-gaveUp
 	if err := first.Release(ctx); err != nil {
 		return err
 	}

@@ -52,11 +52,10 @@ func (s *scripts) confirmed(wait *redis.Cmd) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnconfirmed, err)
 	}
-	var local, replicas int64 = 1, 0
-	if list, ok := reply.([]any); ok {
+	local := int64(1)
+	replicas, plain := reply.(int64) // WAIT's; WAITAOF answers with two numbers
+	if list, _ := reply.([]any); !plain {
 		local, replicas = number(list, 0), number(list, 1)
-	} else {
-		replicas, _ = reply.(int64)
 	}
 	switch {
 	case local < 1:
