@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/lease"
@@ -143,4 +146,53 @@ func TestCase16_PipelinedRenewalsOutliveAnEmptyScriptCache(t *testing.T) {
 			t.Errorf("lost: %v", err)
 		}
 	}
+}
+
+// hangOnce is a hook under which the first pipeline of renewals gets no further until it is told to.
+type hangOnce struct {
+	spyHook
+	once    sync.Once
+	hanging chan struct{}
+	resume  chan struct{}
+}
+
+func (h *hangOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		first := false
+		if cmds[0].Name() == "evalsha" { // and not what opens a connection
+			h.once.Do(func() { first = true })
+		}
+		if first {
+			close(h.hanging)
+			<-h.resume
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A renewal that hangs costs its own lease, and no other's.
+func TestAHungRenewalDoesNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	o, err := redis.ParseURL(testenv.RedisURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ReadTimeout = 50 * time.Millisecond // less than any lease has: renewals go through this very client, and its hooks
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	hook := &hangOnce{hanging: make(chan struct{}), resume: make(chan struct{})}
+	rdb.AddHook(hook)
+	prefix := testenv.Prefix(t)
+	b := bundle{rdb: rdb, prefix: prefix, m: manager(t, rdb, lease.Options{Prefix: prefix})}
+	const ttl = 600 * time.Millisecond
+	hung := b.acquire(t, "hung", ttl, &lease.AcquireOptions{RenewEvery: 50 * time.Millisecond})
+	within(t, "the renewal that hangs", 5*time.Second, hook.hanging)
+	other := b.acquire(t, "other", ttl, &lease.AcquireOptions{RenewEvery: 50 * time.Millisecond})
+	within(t, "the loss of the lease that is not renewed", 5*time.Second, hung.Done())
+	select {
+	case <-other.Done():
+		t.Errorf("the other was lost as well: %v", other.Err())
+	case <-time.After(2 * ttl): // only renewals can have kept it
+	}
+	close(hook.resume)
 }

@@ -84,7 +84,8 @@ func (k *keeper) tick() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.pending = append(k.pending, renew...)
-	for k.senders < maxSenders && len(k.pending) > k.senders*maxBatch {
+	// Not fewer for those at work already: they may hang.
+	for batches := (len(k.pending) + maxBatch - 1) / maxBatch; batches > 0 && k.senders < maxSenders; batches-- {
 		k.senders++
 		go k.send()
 	}

@@ -153,7 +153,12 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(
 // abandon removes what an attempt may have been granted without our knowing, once what is still under way
 // has arrived.
 func (m *Manager) abandon(ctx context.Context, r *request, underWay func()) {
-	m.cleanUp(ctx, underWay, func(detached context.Context) { m.remove(detached, r.ident) })
+	m.cleanUp(ctx, underWay, func(detached context.Context) {
+		m.remove(detached, r.ident)
+		if underWay != nil && r.waiter != "" {
+			m.giveUpPlace(detached, r.ident, r.waiter) // taken again, if the caller has left the queue already
+		}
+	})
 }
 
 func (m *Manager) remove(ctx context.Context, id ident) {

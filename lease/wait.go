@@ -135,11 +135,13 @@ func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
 // leave gives up the place in the queue, and what was kept for it, without keeping the caller.
 func (m *Manager) leave(ctx context.Context, r *request) {
 	id, waiter := r.ident, r.waiter
-	m.cleanUp(ctx, nil, func(detached context.Context) {
-		if err := m.backend.runLeave(detached, id, waiter); err != nil {
-			m.opts.Logger.Warn("place in the queue not given up", "resource", id.resource, "error", err)
-		}
-	})
+	m.cleanUp(ctx, nil, func(detached context.Context) { m.giveUpPlace(detached, id, waiter) })
+}
+
+func (m *Manager) giveUpPlace(ctx context.Context, id ident, waiter string) {
+	if err := m.backend.runLeave(ctx, id, waiter); err != nil {
+		m.opts.Logger.Warn("place in the queue not given up", "resource", id.resource, "error", err)
+	}
 }
 
 // ended adds why ctx ended to the last outcome.

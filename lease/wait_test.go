@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -334,4 +335,27 @@ func TestACallEndsWithItsContextThoughRedisHangs(t *testing.T) {
 	p.proxy.Resume()
 	eventually(t, "what was granted late to be removed", func() bool { return !p.exists(t, leaseKey) })
 	p.proxy.Heal()
+}
+
+// A place that a late request takes after its caller has left the queue is given up as well.
+func TestAPlaceTakenTooLateIsGivenUp(t *testing.T) {
+	t.Parallel()
+	p := setupProxied(t, lease.Options{}, nil)
+	straight := bundle{rdb: testenv.Redis(t), prefix: p.prefix}
+	straight.m = manager(t, straight.rdb, lease.Options{Prefix: p.prefix})
+	straight.acquire(t, "r", time.Minute, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	p.proxy.Latency(100 * time.Millisecond)
+	done := make(chan error, 1)
+	go func() { _, err := p.m.Acquire(ctx, "r", time.Minute, nil); done <- err }()
+	for range 8 { // at whatever point of its waiting the caller gives up
+		cancel()
+		<-done
+		ctx, cancel = context.WithTimeout(t.Context(), time.Duration(50+rand.IntN(400))*time.Millisecond)
+		go func() { _, err := p.m.Acquire(ctx, "r", time.Minute, nil); done <- err }()
+	}
+	<-done
+	cancel()
+	p.proxy.Heal()
+	eventually(t, "the queue to be empty", func() bool { return straight.queueLength(t) == 0 })
 }
