@@ -17,7 +17,22 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// Open joins the two servers. The migrations may as well be run by a deployment.
+// Prepare runs the migrations, which a deployment may do as well, and makes a store.
+func prepare(ctx context.Context, pool *pgxpool.Pool, rdb *redis.Client) (*fencepost.Store, error) {
+	column, err := migrations.TokenColumn(1000, migrations.Table{Schema: "app", Name: "invoice"})
+	if err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { _ = db.Close() }()
+	if _, err := migrations.Up(ctx, db, &migrations.Options{Also: []*goose.Migration{column}}); err != nil {
+		return nil, err
+	}
+
+	return fencepost.New(pool, rdb, &fencepost.Options{Namespace: "billing"})
+}
+
+// Open connects to the two servers.
 func open(ctx context.Context) (*fencepost.Store, func(), error) {
 	pool, err := pgxpool.New(ctx, os.Getenv("FENCEPOST_POSTGRES_URL"))
 	if err != nil {
@@ -28,23 +43,11 @@ func open(ctx context.Context) (*fencepost.Store, func(), error) {
 		return nil, nil, err
 	}
 	rdb := redis.NewClient(opts)
-	closeBoth := func() {
+	store, err := prepare(ctx, pool, rdb)
+	return store, func() {
 		_ = rdb.Close()
 		pool.Close()
-	}
-
-	column, err := migrations.TokenColumn(1000, migrations.Table{Schema: "app", Name: "invoice"})
-	if err != nil {
-		return nil, closeBoth, err
-	}
-	db := stdlib.OpenDBFromPool(pool)
-	defer func() { _ = db.Close() }()
-	if _, err := migrations.Up(ctx, db, &migrations.Options{Also: []*goose.Migration{column}}); err != nil {
-		return nil, closeBoth, err
-	}
-
-	store, err := fencepost.New(pool, rdb, &fencepost.Options{Namespace: "billing"})
-	return store, closeBoth, err
+	}, err
 }
 
 // Do is the whole of it: lease, claim, guarded transaction, release.
@@ -63,10 +66,10 @@ func ExampleStore_Do() {
 	})
 	switch {
 	case err == nil: // committed
-	case errors.Is(err, fencepost.ErrStale), errors.Is(err, fencepost.ErrLost):
-		// another worker has taken over: nothing was written
 	case errors.Is(err, fencepost.ErrOutcomeUnknown):
 		// the connection ended at COMMIT: look before you write again
+	case errors.Is(err, fencepost.ErrStale), errors.Is(err, fencepost.ErrLost):
+		// another worker has taken over: nothing was written
 	}
 	fmt.Println(err)
 }

@@ -9,19 +9,12 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// healedSince reports whether the lease has been lifted above a claim, waiting for a goroutine that is about
-// it: between the lift of the fence and the lease's new claim, the old one is refused as stale.
-func (l *Lease) healedSince(c Claim) bool {
-	l.healing.Lock()
-	defer l.healing.Unlock()
-	return l.Claim() != c
-}
-
-// heal lifts the fence of a lease's resource to a row that is ahead of it, and the lease above both.
+// heal lifts the fence of a lease's resource to a row that is ahead of it, and the lease with it.
 //
 // It is safe against a true rival: raising a fence never lets anything older in, and where a rival
 // has claimed the row's token or more, the strict claim refuses the lift and its word, ErrStale, is
-// returned. The lift is made under a nonce that nobody keeps, so it is nobody's claim.
+// returned. The lift is made in the lease's own name, so that a heal which ends half way leaves a
+// lease that is either below the lift, or carries it: the claim recognises its nonce (see settleLift).
 func (s *Store) heal(ctx context.Context, l *Lease, behind Claim, row token.Token) error {
 	l.healing.Lock()
 	defer l.healing.Unlock()
@@ -31,18 +24,42 @@ func (s *Store) heal(ctx context.Context, l *Lease, behind Claim, row token.Toke
 	if row == token.Max {
 		return fmt.Errorf("%w: a row of %q carries the highest token there is", ErrTokenRegressed, l.resource)
 	}
-	ctx, stop := l.bound(ctx)
-	defer stop()
-	err := s.raise(ctx, l, Claim{Resource: l.full, Token: row, Nonce: token.NewNonce()})
-	if errors.Is(err, fence.ErrJump) {
-		return fmt.Errorf("%w: %w", ErrTokenRegressed, err)
-	}
-	if err != nil {
-		return lostOr([]*Lease{l}, err)
-	}
-	s.regressed(l, behind.Token, row)
-	if _, err := l.hold.Reissue(ctx, row); err != nil {
+	l.lift = Claim{Resource: l.full, Token: row, Nonce: behind.Nonce}
+	if err := s.raiseLift(ctx, l); err != nil {
 		return err
 	}
-	return s.claim(ctx, l)
+	s.regressed(l, behind.Token, row)
+	return nil
+}
+
+// raiseLift makes the claim of a lift, or finds it made. Called with healing held.
+func (s *Store) raiseLift(ctx context.Context, l *Lease) error {
+	ctx, stop := l.bound(ctx)
+	defer stop()
+	err := s.raise(ctx, l, l.lift)
+	switch {
+	case err == nil:
+		l.setClaim(l.lift)
+		l.lift = Claim{}
+		return nil
+	case errors.Is(err, fence.ErrJump):
+		err = fmt.Errorf("%w: %w", ErrTokenRegressed, err)
+		l.lift = Claim{}
+	case errors.Is(err, ErrStale):
+		l.lift = Claim{}
+	case errors.Is(err, ErrOutcomeUnknown):
+		err = unavailable(ctx, err) // of the row nothing was written
+	}
+	return lostOr([]*Lease{l}, err)
+}
+
+// settleLift reports whether a lease that was refused as stale has been lifted above the claim it was refused
+// with: by a goroutine that is about it, or by a heal whose answer was lost.
+func (s *Store) settleLift(ctx context.Context, l *Lease, refused Claim) bool {
+	l.healing.Lock()
+	defer l.healing.Unlock()
+	if l.lift != (Claim{}) && l.Claim() == refused {
+		_ = s.raiseLift(ctx, l) // stale stays stale
+	}
+	return l.Claim() != refused
 }

@@ -16,7 +16,8 @@ type Lease struct {
 	hold     hold
 	ctx      context.Context
 
-	healing sync.Mutex // one goroutine at a time lifts the fence to a row
+	healing sync.Mutex  // one goroutine at a time lifts the fence to a row
+	lift    fence.Claim // begun, and not yet known to be made or refused; under healing
 
 	mu    sync.Mutex
 	claim fence.Claim

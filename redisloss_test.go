@@ -104,9 +104,7 @@ func TestCase04b_FlushAllWithAHolderAtWork(t *testing.T) {
 	}
 	l := writesAbove100(t, b)
 	c.want(t, 1, 0)
-	if err := writeGuarded(t.Context(), b, old.Claim(), "overtaken"); true {
-		wantStale(t, err, old.Token(), l.Token())
-	}
+	wantStale(t, writeGuarded(t.Context(), b, old.Claim(), "overtaken"), old.Token(), l.Token())
 }
 
 // C04 c: an older snapshot brings the counter back to 60. A new token may lie far below the fence, and the

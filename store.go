@@ -118,7 +118,7 @@ func asHold(l *lease.Lease, err error) (hold, error) {
 // A resource is 1 to 512 bytes of UTF-8 without U+0000, compared byte by byte.
 //
 // Errors: ErrInvalid before anything is sent; when ctx ends, the cause of that and ErrHeld or
-// ErrUnavailable, whichever was met last; ErrBadKey; ErrLost when the claim took longer than the
+// ErrUnavailable, whichever was met last; ErrUnavailable where PostgreSQL could not be asked, after a few tries; ErrBadKey; ErrLost when the claim took longer than the
 // lease lasted; ErrTokenRegressed. After an error nothing is held.
 func (s *Store) Acquire(ctx context.Context, resource string, opts *AcquireOptions) (*Lease, error) {
 	return s.grant(ctx, resource, opts, s.locker.acquire)
@@ -188,12 +188,17 @@ func (s *Store) claim(ctx context.Context, l *Lease) error {
 			s.regressed(l, c.Token, at)
 		case errors.Is(last, ErrOutcomeUnknown) && ctx.Err() == nil:
 			at = c.Token // claimed or not, the next token is above it
+		case errors.Is(last, ErrUnavailable) && ctx.Err() == nil:
+			continue // nothing was claimed: a connection of the pool may have been dead
 		default:
-			return unavailable(last)
+			return unavailable(ctx, last)
 		}
 		if _, err := l.hold.Reissue(ctx, at); err != nil {
 			return err
 		}
+	}
+	if errors.Is(last, ErrUnavailable) || errors.Is(last, ErrOutcomeUnknown) {
+		return unavailable(ctx, last)
 	}
 	return fmt.Errorf("%w: %q, after %d tries: %w", ErrTokenRegressed, l.resource, claimTries, last)
 }
@@ -229,7 +234,10 @@ func refusedAt(err error) (token.Token, bool) {
 
 // unavailable says of an acquire whose claim did not come about that nothing was acquired, whatever
 // became of the claim: a fence that is raised for nobody does no harm.
-func unavailable(err error) error {
+func unavailable(ctx context.Context, err error) error {
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return errors.Join(fmt.Errorf("%w: claim: %v", ErrUnavailable, err), ctx.Err()) //nolint:errorlint // its match is left out on purpose
+	}
 	if errors.Is(err, ErrUnavailable) {
 		return err
 	}

@@ -115,7 +115,7 @@ func (t *Table[T]) Claim(ctx context.Context, l *Lease, key Key) (row T, err err
 // to another resource.
 //
 // A row that is ahead of its own fence (after an import, a restore, or writes with bare tokens) is not
-// stale for a current holder: the fence is lifted to it, the lease given a token above, and the write tried once more;
+// stale for a current holder: fence and lease are lifted to its token, and the write tried once more;
 // ErrTokenRegressed where that does not help.
 //
 // Errors: ErrInvalid before anything is sent; ErrLost without a round trip; *StaleError; ErrNotFound;
@@ -151,8 +151,8 @@ func (t *Table[T]) write(ctx context.Context, l *Lease, key Key, run writeFunc) 
 			switch {
 			case !errors.As(err, &stale):
 				return err
-			case l.healedSince(c):
-				continue // another goroutine lifts this lease, or has
+			case !stale.Row && t.store.settleLift(ctx, l, c), stale.Row && c != l.Claim():
+				continue // the lease has been lifted meanwhile
 			case !stale.Row:
 				return err
 			case healed:

@@ -8,6 +8,8 @@ import (
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
 func TestATableReadsClaimsAndWritesARow(t *testing.T) {
@@ -78,11 +80,11 @@ func TestARowAheadOfItsFenceHeals(t *testing.T) {
 	if err := b.table.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "healed"}); err != nil {
 		t.Fatal(err)
 	}
-	if r := b.read(t, "1"); r.Value != "healed" || l.Token() != 101 || r.LastFencingToken != 101 {
+	if r := b.read(t, "1"); r.Value != "healed" || l.Token() != 100 || r.LastFencingToken != 100 {
 		t.Errorf("token %d, row %+v", l.Token(), r)
 	}
 	two := b.acquire(t, "invoice-2", nil)
-	if got, err := b.table.Claim(t.Context(), two, fencepost.Key{"2"}); err != nil || got.LastFencingToken != 101 {
+	if got, err := b.table.Claim(t.Context(), two, fencepost.Key{"2"}); err != nil || got.LastFencingToken != 100 {
 		t.Errorf("claimed %+v, %v", got, err)
 	}
 	// Beyond what one lift may cover, it is said plainly.
@@ -140,7 +142,7 @@ func TestHealingAmongGoroutines(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if int(l.Token()) != ahead+1 {
+		if int(l.Token()) != ahead {
 			t.Errorf("token %d", l.Token())
 		}
 		if err := l.Release(t.Context()); err != nil {
@@ -205,5 +207,41 @@ func TestAColumnAddedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		exec(t, b.pool, `ALTER TABLE app.invoice ADD COLUMN IF NOT EXISTS later text`)
+	}
+}
+
+// A heal that ends half way, with Redis away or its answer lost, leaves no current holder stale.
+func TestAHealThatEndsHalfWay(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	b := setupOn(t, testenv.Pool(t), testenv.RedisOn(t, server.URL()), fencepost.Options{})
+	exec(t, b.pool, `UPDATE app.invoice SET last_fencing_token = 50`)
+	l := b.acquire(t, "invoice-1", nil)
+	if err := server.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := b.table.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "x"})
+	if resumed := server.Resume(t.Context()); err != nil || resumed != nil {
+		t.Errorf("with Redis away: %v, %v", err, resumed)
+	}
+	proxied, proxy := behindProxy(t, b)
+	const label = "found in the claim and not in the guard"
+	two := acquire(t, proxied, "invoice-2", &fencepost.AcquireOptions{Label: label})
+	invoices := table(t, proxied)
+	for _, lost := range []bool{true, false} { // the answer to the lift is lost once
+		var dropped <-chan struct{}
+		if lost {
+			dropped = proxy.DropNextReply(faults.Containing(label))
+		}
+		err := invoices.Update(t.Context(), two, fencepost.Key{"2"}, fencepost.Set{"value": "y"})
+		if lost {
+			<-dropped
+		}
+		if errors.Is(err, fencepost.ErrStale) || !lost && err != nil {
+			t.Errorf("answer lost %v: %v", lost, err)
+		}
+	}
+	if r := b.read(t, "2"); r.Value != "y" || r.LastFencingToken != 50 || two.Token() != 50 {
+		t.Errorf("token %d, row %+v", two.Token(), r)
 	}
 }

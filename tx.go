@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,6 +39,9 @@ const txTries = 5
 // MaxIdle; *StaleError; ErrUnavailable; ErrOutcomeUnknown where the reply to COMMIT was lost. ctx
 // bounds all of it.
 func (s *Store) Tx(ctx context.Context, fn TxFunc, leases ...*Lease) error {
+	if fn == nil {
+		return invalidf("a transaction without a function")
+	}
 	sorted, err := s.sorted(leases)
 	if err != nil {
 		return err
@@ -87,7 +91,12 @@ func (s *Store) retry(ctx context.Context, leases []*Lease, run func() error) er
 // outcome reports what is worth an event, once per call.
 func (s *Store) outcome(err error) error {
 	var stale *StaleError
-	if errors.As(err, &stale) && s.opts.Events.Stale != nil {
+	if !errors.As(err, &stale) {
+		return err
+	}
+	// The fence knows resources by their full names; the rest of this package does not.
+	stale.Resource = strings.TrimPrefix(stale.Resource, s.opts.Namespace+":")
+	if s.opts.Events.Stale != nil {
 		s.opts.Events.Stale(stale)
 	}
 	return err
@@ -143,7 +152,7 @@ func (s *Store) enter(ctx context.Context, conn *pgx.Conn, leases []*Lease) (pgx
 		}
 		healed := false
 		for i, l := range leases {
-			healed = healed || l.healedSince(claims[i])
+			healed = healed || s.settleLift(ctx, l, claims[i])
 		}
 		if !healed {
 			return nil, err
@@ -180,6 +189,10 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 
 // lostOr puts the loss of a lease before an error that may be its consequence.
 func lostOr(leases []*Lease, err error) error {
+	// Whether it was written is the one thing that the loss does not tell.
+	if errors.Is(err, ErrOutcomeUnknown) {
+		return err
+	}
 	if lost := over(leases); lost != nil && !errors.Is(err, ErrLost) {
 		return fmt.Errorf("%w: %w", lost, err)
 	}
@@ -201,7 +214,7 @@ func idleIsLost(leases []*Lease, err error) error {
 // not be carried out: that is logged, and the lease then ends with its TTL.
 //
 // Errors are those of Acquire and Tx; where the work failed and the release did as well, both can be
-// seen with errors.Is. ctx bounds acquiring and the transaction, and not the release.
+// seen with errors.Is, except beside ErrOutcomeUnknown, which stands alone. ctx bounds acquiring and the transaction, and not the release.
 func (s *Store) Do(ctx context.Context, resource string, fn TxFunc) (err error) {
 	l, err := s.Acquire(ctx, resource, nil)
 	if err != nil {
@@ -211,7 +224,7 @@ func (s *Store) Do(ctx context.Context, resource string, fn TxFunc) (err error) 
 		released := l.Release(ctx)
 		switch {
 		case released == nil:
-		case err != nil:
+		case err != nil && !errors.Is(err, ErrOutcomeUnknown):
 			err = errors.Join(err, released)
 		default:
 			s.opts.Logger.Warn("lease not released after its work", "resource", resource, "error", released)

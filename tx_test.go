@@ -326,3 +326,49 @@ func TestDoTellsAFailedReleaseFromFailedWork(t *testing.T) {
 	})
 	wantErr(t, err, why, fencepost.ErrLost)
 }
+
+// I9: a lost reply to COMMIT stays unknown, also where the lease is lost with it, by its deadline or by its release.
+func TestInvariant9_UnknownStandsAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	proxied, proxy := behindProxy(t, b)
+	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	err := proxied.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
+		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).Err(); err != nil {
+			return err
+		}
+		return setValue("A")(ctx, tx)
+	})
+	<-dropped
+	if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrLost) {
+		t.Errorf("got %v", err)
+	}
+	if err := b.rdb.Del(t.Context(), b.leaseKey("invoice-1")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// The lease runs out while the answer to the commit is on its way.
+	l := acquire(t, proxied, "invoice-1", &fencepost.AcquireOptions{TTL: 2 * time.Second, NoRenewal: true})
+	invoices := table(t, proxied)
+	if err := invoices.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "B"}); err != nil { // prepares the statements
+		t.Fatal(err)
+	}
+	proxy.Hang()
+	err = invoices.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "C"})
+	proxy.Resume()
+	if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// One dead connection in the pool does not cost an acquire.
+func TestAcquireOutlivesADeadConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	proxied, proxy := behindProxy(t, b)
+	l := acquire(t, proxied, "invoice-1", nil)
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.CutOnce()
+	acquire(t, proxied, "invoice-1", nil)
+}

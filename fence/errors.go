@@ -134,8 +134,9 @@ func interpretServer(verb string, server *pgconn.PgError, err error, commits boo
 	case code == codeNoSuchStatement || code == codeDuplicateStatement:
 		return fmt.Errorf("%w: %s: behind a pooler in transaction mode set pgx's default_query_exec_mode to exec: %w",
 			ErrUnavailable, verb, err)
-	case strings.HasPrefix(code, "08") && commits:
-		// A pooler speaks here, for a server whose answer it did not see.
+	case commits && (strings.HasPrefix(code, "08") || server.SeverityUnlocalized == "PANIC"):
+		// A pooler speaks here, for a server whose answer it did not see; or a server that ends in
+		// the middle of a commit.
 		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, verb, err)
 	case isUnavailable(code):
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, verb, err)

@@ -275,3 +275,23 @@ func TestAConnectionThatEndsBeforeAGuardedWriteIsNoOutcome(t *testing.T) {
 	}
 	_ = tx.Rollback(t.Context())
 }
+
+// Under a snapshot older than its claim, a guard asks for the transaction to be run again and calls nobody stale.
+func TestAGuardUnderAnOlderSnapshotIsNotStale(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	mustRaise(t, pool, claimOf("r", 1))
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, tx, `SELECT`) // takes the snapshot
+	c := mustRaise(t, pool, claimOf("r", 2))
+	err = fence.Guard(t.Context(), tx, c)
+	if !fence.SafeToRetry(err) || errors.Is(err, fence.ErrStale) {
+		t.Errorf("got %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

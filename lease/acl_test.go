@@ -98,7 +98,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 		t.Errorf("a command that is not needed: %v", err)
 	}
 	// The control: each of the rights that scripts use is needed.
-	for _, right := range []string{"+set", "+get", "+incr", "+del", "+exists", "+pexpire", "+zadd", "+zpopmin", "+publish"} {
+	for _, right := range []string{"+set", "+get", "+incr", "+del", "+exists", "+pexpire", "+zadd", "+zpopmin"} {
 		less := append(append([]string{}, acl...), "-"+right[1:])
 		short, stop := context.WithTimeout(ctx, time.Second)
 		if err := useAll(short, t, connectAs(t, server.Addr(), less)); err == nil {
@@ -109,5 +109,35 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 		if err := admin.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Without the right to pass messages on a release has done its part all the same, and waiters find out by themselves.
+func TestAReleaseThatMayTellNobodyIsARelease(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t)
+	acl := append(documentedUser(t), "resetchannels")
+	client := connectAs(t, server.Addr(), acl)
+	m := manager(t, client, lease.Options{Prefix: "fencepost:billing", PollEvery: 10 * time.Millisecond})
+	first, err := m.TryAcquire(t.Context(), "r", time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		l, err := m.Acquire(t.Context(), "r", time.Minute, nil)
+		if err == nil {
+			err = l.Release(t.Context())
+		}
+		got <- err
+	}()
+	eventually(t, "a waiter", func() bool { return client.Exists(t.Context(), "fencepost:billing:{r}:queue").Val() == 1 })
+	for range 2 {
+		if err := first.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
 	}
 }

@@ -196,3 +196,17 @@ func TestAHungRenewalDoesNotHoldUpOthers(t *testing.T) {
 	}
 	close(hook.resume)
 }
+
+// A renewal by hand ends with the deadline, whatever its context allows, and so does what go-redis tries by itself.
+func TestARenewalEndsWithTheDeadline(t *testing.T) {
+	t.Parallel()
+	p := setupProxied(t, lease.Options{}, nil)
+	l := p.acquire(t, "r", 500*time.Millisecond, &lease.AcquireOptions{NoRenewal: true})
+	p.proxy.Hang()
+	defer p.proxy.Resume()
+	began := time.Now()
+	wantErr(t, l.Renew(context.Background(), 500*time.Millisecond), lease.ErrLost)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -249,7 +249,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	answered := make(chan error, 1)
 	go func() {
 		if renewing != nil {
-			<-renewing
+			select { // one that hangs must not keep the release: it never creates a key
+			case <-renewing:
+			case <-time.After(hangingRenewal):
+			}
 		}
 		answer, err := l.m.backend.runRelease(detached, l.ident)
 		answered <- l.finishRelease(answer, err)
@@ -265,6 +268,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	return err
 }
+
+// hangingRenewal is how long a release lets a renewal under way come to its end first.
+const hangingRenewal = 200 * time.Millisecond
 
 // beginRelease marks the lease as released if it was held. It returns the renewal in flight, if any,
 // whether an earlier release has been answered, and how the lease was lost before, if it was.

@@ -10,7 +10,14 @@ import (
 // renewAll sends one pipeline. The server may not know the script, which a pipeline cannot teach it: those
 // renewals are sent again one by one.
 func (s *scripts) renewAll(batch []renewal) {
-	ctx, pipe := context.Background(), s.patient(batch).Pipeline()
+	least := MaxTTL
+	for _, b := range batch {
+		least = min(least, b.lease.Remaining())
+	}
+	// go-redis tries again by itself, and must not do so past the first deadline.
+	ctx, cancel := context.WithTimeout(context.Background(), least)
+	defer cancel()
+	pipe := s.patient(least).Pipeline()
 	answers := make([]*redis.Cmd, len(batch))
 	for i, b := range batch {
 		answers[i] = pipe.EvalSha(ctx, s.renew.Hash(), []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
@@ -29,16 +36,13 @@ func (s *scripts) renewAll(batch []renewal) {
 
 // patient returns the client with no more patience than the leases have time: a connection that hangs
 // has to be given up while another can still save them. go-redis tries up to four times.
-func (s *scripts) patient(batch []renewal) redis.UniversalClient {
+func (s *scripts) patient(least time.Duration) redis.UniversalClient {
 	client, ok := s.client.(*redis.Client)
 	if !ok {
 		return s.client
 	}
-	least := MaxTTL
-	for _, b := range batch {
-		least = min(least, b.lease.Remaining())
-	}
-	if try := max(least/5, 20*time.Millisecond); try < client.Options().ReadTimeout {
+	try, own := max(least/5, 20*time.Millisecond), client.Options().ReadTimeout
+	if own <= 0 || try < own {
 		return client.WithTimeout(try)
 	}
 	return client

@@ -259,3 +259,24 @@ func TestAQuorumOutlivesServersThatComeBackEmpty(t *testing.T) {
 		last = next
 	}
 }
+
+// A server that hangs does not cost leases that are shorter than its limit.
+func TestAHungServerDoesNotCostShortLeases(t *testing.T) {
+	t.Parallel()
+	f := setupFive(t, lease.QuorumOptions{NodeTimeout: 2 * time.Second})
+	f.take(t)
+	l, err := f.q.TryAcquire(t.Context(), "r", 900*time.Millisecond, &lease.AcquireOptions{RenewEvery: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.proxies[0].Hang()
+	select {
+	case <-l.Done():
+		t.Errorf("lost: %v", l.Err())
+	case <-time.After(3 * time.Second): // only renewals can have kept it
+	}
+	f.proxies[0].Resume()
+	if err := l.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

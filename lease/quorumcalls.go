@@ -168,7 +168,7 @@ func (q *quorum) renewAll(batch []renewal) {
 		mine := slices.Clone(asked)
 		n.scripts.renewAll(mine)
 		return mine, nil
-	}, func([]answer[[]renewal]) bool { return false }, ignore[[]renewal])
+	}, func(answers []answer[[]renewal]) bool { return agree(answers, allRenewed) >= q.majority }, ignore[[]renewal])
 	for i := range batch {
 		answers := make([]answer[string], len(perNode))
 		for j, a := range perNode {
@@ -183,6 +183,19 @@ func (q *quorum) renewAll(batch []renewal) {
 			q.fill(*b, answers)
 		}
 	}
+}
+
+// allRenewed is a node that renewed every lease of a batch.
+func allRenewed(a answer[[]renewal]) bool {
+	if a.err != nil {
+		return false
+	}
+	for _, r := range a.value {
+		if r.err != nil || r.answer != replyRenewed {
+			return false
+		}
+	}
+	return true
 }
 
 func (q *quorum) fill(b renewal, answers []answer[string]) {

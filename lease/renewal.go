@@ -61,10 +61,15 @@ func (l *Lease) beginRenewal() (busy <-chan struct{}, err error) {
 // renewNow sends one renewal. Called after beginRenewal.
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
 	start := l.expectAtMost(ttl)
+	ctx, cancel := context.WithTimeout(ctx, l.Remaining()) // nothing is sent past the deadline
+	defer cancel()
 	_, late, err := do(ctx, func() (struct{}, error) {
 		answer, err := l.m.backend.runRenew(ctx, l.ident, ttl)
 		return struct{}{}, l.renewed(start, ttl, answer, err)
 	})
+	if over := l.Err(); over != nil {
+		return over
+	}
 	if late != nil {
 		return interpret(ctx, "renew", l.resource, ctx.Err())
 	}

@@ -40,6 +40,7 @@ type scripts struct {
 	reservation any // ms, 0 with the queue off
 	idle        any // ms, of counters
 	queueTTL    any // ms
+	counts      any // "1" where PUBLISH tells how many heard it
 
 	durability Durability
 }
@@ -57,7 +58,11 @@ func newScripts(client redis.UniversalClient, opts Options) scripts {
 		reservation: reservation.Milliseconds(),
 		idle:        milliseconds(opts.CounterIdle),
 		queueTTL:    queueTTL.Milliseconds(),
+		counts:      "1",
 		durability:  opts.Durability,
+	}
+	if _, cluster := client.(*redis.ClusterClient); cluster {
+		s.counts = "0"
 	}
 	if opts.NoQueue {
 		s.reservation = 0
@@ -88,7 +93,7 @@ func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
 		floor = r.floor.String()
 	}
 	reply, err := s.runConfirmed(ctx, s.acquire, []string{r.keys.lease, r.keys.counter, r.keys.queue},
-		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL)
+		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL, s.counts)
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return grant{}, s.wrongType(ctx, r)
 	}
@@ -160,12 +165,12 @@ func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (st
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
-	reply, err := s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation).Text()
+	reply, err := s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation, s.counts).Text()
 	return reply, interpret(ctx, "release", id.resource, err)
 }
 
 func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {
-	err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation).Err()
+	err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation, s.counts).Err()
 	return interpret(ctx, "leave the queue of", id.resource, err)
 }
 

@@ -19,8 +19,9 @@ const (
 
 // Acquire waits for the lease of a resource until ctx ends. Waiters of one resource are served in the order
 // in which they came, unless Options.NoQueue says otherwise. None polls: a release reserves the lease for the
-// head of the queue and tells it; the head also watches the holder's TTL. A waiter that died delays the next
-// by 200 ms. It keeps trying while Redis is unavailable.
+// head of the queue and tells it, and the waiters watch the holder's TTL. A waiter whose process ended is passed
+// over; one whose process hangs delays the next by 200 ms, and several of them in a row until the holder's TTL
+// would have ended, 25 s at most. It keeps trying while Redis is unavailable.
 //
 // Errors are those of [Manager.TryAcquire]. When ctx ends, the error matches the cause of that and the
 // last outcome: ErrHeld or ErrUnavailable.
@@ -95,11 +96,9 @@ func (m *Manager) nextLook(err error, ready <-chan struct{}) time.Duration {
 	default:
 		return min(m.jitter(), held.TTL+time.Millisecond)
 	}
-	// The head watches the holder's TTL, and the one behind it the head.
-	if held.place >= 0 && held.place <= 1 {
-		return min(lookEvery, held.TTL+time.Duration(held.place)*reservation+time.Millisecond)
-	}
-	return lookEvery
+	// The head watches the holder's TTL, and those behind it the ones before them: should they be no
+	// more, it is the next one's turn.
+	return min(lookEvery, held.TTL+time.Duration(max(0, held.place))*reservation+time.Millisecond)
 }
 
 // jitter is a pause of half to one and a half times PollEvery.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencepost-pg/fencepost/internal/faults"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/lease"
 )
@@ -108,40 +109,63 @@ func TestALeaseIsReservedForTheHead(t *testing.T) {
 	}
 }
 
-// A head that died delays the next by the reservation, and leaves no key behind.
-func TestADeadHeadDelaysTheNextByTheReservation(t *testing.T) {
+// Waiters whose process ended are passed over at once; one whose process hangs delays the next by the
+// reservation. Neither leaves a key behind.
+func TestDeadAndHangingWaitersDoNotStandInTheWay(t *testing.T) {
 	t.Parallel()
-	b := setup(t, lease.Options{})
-	holder := b.acquire(t, "r", time.Minute, nil)
-	p := setupProxied(t, lease.Options{}, func(o *redis.Options) { o.MaxRetries = -1 })
-	dead := manager(t, p.client, lease.Options{Prefix: b.prefix, ReleaseTimeout: 50 * time.Millisecond})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	b.queueUp(ctx, t, dead, func(*lease.Lease, error) { close(ended) })
-	p.proxy.Cut() // as good as dead: it hears nothing and says nothing
-	got := make(chan time.Time, 1)
-	b.queueUp(t.Context(), t, manager(t, b.rdb, lease.Options{Prefix: b.prefix}), func(l *lease.Lease, err error) {
-		got <- time.Now()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := l.Release(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	released := time.Now()
-	if err := holder.Release(t.Context()); err != nil {
-		t.Fatal(err)
+	for name, c := range map[string]struct {
+		waiters     int
+		strike      func(*faults.Proxy)
+		least, most time.Duration
+	}{
+		"dead":    {6, (*faults.Proxy).Cut, 0, 150 * time.Millisecond},
+		"hanging": {1, (*faults.Proxy).Hang, 150 * time.Millisecond, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, lease.Options{})
+			holder := b.acquire(t, "r", time.Minute, nil)
+			p := setupProxied(t, lease.Options{}, func(o *redis.Options) { o.MaxRetries = -1 })
+			far := manager(t, p.client, lease.Options{Prefix: b.prefix, ReleaseTimeout: 50 * time.Millisecond})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{}, c.waiters)
+			for range c.waiters {
+				b.queueUp(ctx, t, far, func(*lease.Lease, error) { ended <- struct{}{} })
+			}
+			c.strike(p.proxy)
+			got := make(chan time.Time, 1)
+			b.queueUp(t.Context(), t, manager(t, b.rdb, lease.Options{Prefix: b.prefix}), func(l *lease.Lease, err error) {
+				got <- time.Now()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Release(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+			if c.least == 0 {
+				eventually(t, "the server to know that they are gone", func() bool {
+					return len(b.rdb.PubSubChannels(t.Context(), b.prefix+":wake:*").Val()) == 1
+				})
+			}
+			released := time.Now()
+			if err := holder.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if delay := (<-got).Sub(released); delay < c.least || delay > c.most {
+				t.Errorf("the next was delayed by %v", delay)
+			}
+			cancel()
+			for range c.waiters {
+				<-ended
+			}
+			p.proxy.Heal()
+			eventually(t, "all keys but the counter to be gone", func() bool {
+				return !b.exists(t, b.prefix+":{r}:queue") && !b.exists(t, b.prefix+":{r}:lease")
+			})
+		})
 	}
-	if delay := (<-got).Sub(released); delay < 150*time.Millisecond || delay > 2*time.Second {
-		t.Errorf("the next was delayed by %v", delay)
-	}
-	cancel()
-	<-ended
-	eventually(t, "all keys but the counter to be gone", func() bool {
-		return !b.exists(t, b.prefix+":{r}:queue") && !b.exists(t, b.prefix+":{r}:lease")
-	})
 }
 
 // A waiter that gives up passes on what was kept for it, and its place.

@@ -13,6 +13,7 @@
 -- ARGV[7]  channel      what a manager's id is appended to
 -- ARGV[8]  reservation  in ms; "0" where the queue is off: waiters are told, and nothing is kept for them
 -- ARGV[9]  queue TTL in ms
+-- ARGV[10] "1" where PUBLISH tells how many heard it, that is, outside a cluster
 --
 -- Reply: "<token>", the lease is granted
 --        {"held", remaining ms, label, place in the queue from 0 (-1 for none)}
@@ -52,15 +53,18 @@ if lease then
 elseif redis.call('EXISTS', KEYS[3]) == 1 and ARGV[8] ~= '0' then
   -- Free, yet others came first: a holder died, or a reservation ran out.
   local head = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-  if head ~= waiter then
+  while head and head ~= waiter do
     redis.call('ZREM', KEYS[3], head)
-    redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[8])
-    redis.call('PUBLISH', ARGV[7] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
-    if waiter == '' then return {'held', tonumber(ARGV[8]), 'reserved', -1} end
-    local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
-    redis.call('ZADD', KEYS[3], 'NX', (tonumber(last[2]) or 0) + 1, waiter)
-    redis.call('PEXPIRE', KEYS[3], ARGV[9])
-    return {'held', tonumber(ARGV[8]), 'reserved', redis.call('ZRANK', KEYS[3], waiter)}
+    local heard = redis.pcall('PUBLISH', ARGV[7] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
+    if heard ~= 0 or ARGV[10] ~= '1' then
+      redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[8])
+      if waiter == '' then return {'held', tonumber(ARGV[8]), 'reserved', -1} end
+      local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
+      redis.call('ZADD', KEYS[3], 'NX', (tonumber(last[2]) or 0) + 1, waiter)
+      redis.call('PEXPIRE', KEYS[3], ARGV[9])
+      return {'held', tonumber(ARGV[8]), 'reserved', redis.call('ZRANK', KEYS[3], waiter)}
+    end
+    head = redis.call('ZRANGE', KEYS[3], 0, 0)[1] -- nobody heard: its process is no more
   end
 end
 

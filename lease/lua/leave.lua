@@ -5,11 +5,12 @@
 -- ARGV[1]  waiter       "<waiter><manager>"
 -- ARGV[2]  channel      what a manager's id is appended to
 -- ARGV[3]  reservation  in ms; "0" where the queue is off
+-- ARGV[4]  "1" where PUBLISH tells how many heard it, that is, outside a cluster
 --
 -- Reply: "left"
 
 local function tell(waiter, ms)
-  redis.call('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
+  return redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
 end
 
 local wasHead = redis.call('ZRANGE', KEYS[2], 0, 0)[1] == ARGV[1]
@@ -17,10 +18,12 @@ redis.call('ZREM', KEYS[2], ARGV[1])
 local reserved = redis.call('GET', KEYS[1]) == '~' .. string.sub(ARGV[1], 1, 32)
 
 if reserved then
-  local head = redis.call('ZPOPMIN', KEYS[2])[1]
+  local head
+  repeat
+    head = redis.call('ZPOPMIN', KEYS[2])[1]
+  until not head or tell(head, '0') ~= 0 or ARGV[4] ~= '1'
   if head then
     redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[3])
-    tell(head, '0')
     local next = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
     if next then tell(next, ARGV[3]) end
   else

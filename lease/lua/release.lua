@@ -7,10 +7,13 @@
 -- ARGV[2]  channel      what a manager's id is appended to
 -- ARGV[3]  reservation  in ms; "0" where the queue is off
 --
+-- ARGV[4]  "1" where PUBLISH tells how many heard it, that is, outside a cluster
+--
 -- Reply: "released", "gone" or "taken"
 --
--- The head is told to come now; the one behind it, to look once the reservation has run out, in case
--- the head is no more.
+-- The head is told to come now, and passed over where nobody hears it: its process is no more. Those
+-- behind it are told to look once the reservations before them have run out, in case it hangs. A server
+-- that refuses to pass messages on has done its part all the same: waiters look by themselves.
 
 local lease = redis.call('GET', KEYS[1])
 if not lease then return 'gone' end
@@ -20,13 +23,20 @@ if redis.call('EXISTS', KEYS[2]) == 0 then
   return 'released'
 end
 
-local head = redis.call('ZPOPMIN', KEYS[2])[1]
-if ARGV[3] ~= '0' then
+local head, heard
+repeat
+  head = redis.call('ZPOPMIN', KEYS[2])[1]
+  heard = head and redis.pcall('PUBLISH', ARGV[2] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
+until not head or heard ~= 0 or ARGV[4] ~= '1'
+
+if head and ARGV[3] ~= '0' then
   redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[3])
 else
   redis.call('DEL', KEYS[1])
 end
-redis.call('PUBLISH', ARGV[2] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
-local next = redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-if next then redis.call('PUBLISH', ARGV[2] .. string.sub(next, 33), string.sub(next, 1, 32) .. ' ' .. ARGV[3]) end
+local behind = ARGV[4] == '1' and 1 or 8 -- in a cluster the dead are not told from the living
+for place, waiter in ipairs(head and redis.call('ZRANGE', KEYS[2], 0, behind - 1) or {}) do
+  local ms = string.format('%d', place * tonumber(ARGV[3]))
+  redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
+end
 return 'released'

@@ -117,6 +117,12 @@ BEGIN
         FOR SHARE;
     IF NOT FOUND THEN
         SELECT f.token INTO fence_token FROM fencepost.fence AS f WHERE f.resource = enter.resource COLLATE "C";
+        -- Under a snapshot older than the claim the fence still looks lower. That is no stale claim, but
+        -- a transaction to be run again.
+        IF coalesce(fence_token, 0) < enter.token AND current_setting('transaction_isolation') <> 'read committed' THEN
+            RAISE EXCEPTION USING ERRCODE = '40001',
+                MESSAGE = 'the fence may have been raised after this transaction''s snapshot was taken';
+        END IF;
         RAISE EXCEPTION USING ERRCODE = 'ZF001',
             MESSAGE = format('stale claim: token %s on a fence at %s', enter.token, coalesce(fence_token, 0)),
             DETAIL = jsonb_build_object('resource', enter.resource, 'token', enter.token::text,
