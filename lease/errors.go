@@ -56,7 +56,7 @@ const (
 	ReasonExpired Reason = "expired"
 	// ReasonTaken: the key carries another holder's nonce.
 	ReasonTaken Reason = "taken by another"
-	// ReasonUnreachable: the deadline passed while renewals failed; Err has the last failure.
+	// ReasonUnreachable: the deadline passed while renewals failed or had no answer; Err has the last failure, if any.
 	ReasonUnreachable Reason = "server unreachable"
 	// ReasonClock: the monotonic clock alone would have kept the lease, but the host's wall clock
 	// stepped forward or the host was suspended.

@@ -156,7 +156,7 @@ func (l *Lease) expire(now instant, monotonic time.Duration) {
 		l.lose(ReasonClock, l.lastErr)
 	case l.stalled(now):
 		l.lose(ReasonStalled, nil)
-	case l.lastErr != nil:
+	case l.lastErr != nil || l.renewing != nil: // a renewal failed, or has had no answer yet
 		l.lose(ReasonUnreachable, l.lastErr)
 	default:
 		l.lose(ReasonExpired, nil)
@@ -254,8 +254,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			case <-time.After(hangingRenewal):
 			}
 		}
-		answer, err := l.m.backend.runRelease(detached, l.ident)
-		answered <- l.finishRelease(answer, err)
+		answered <- l.finishRelease(l.m.backend.runRelease(detached, l.ident))
 	}()
 	var err error
 	select {

@@ -165,8 +165,36 @@ func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (st
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
-	reply, err := s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation, s.counts).Text()
+	reply, err := s.handOn(ctx, id, false)
+	if redis.HasErrorPrefix(err, "TRYAGAIN") {
+		// The slot is on the move. The lease key alone can be reached, and the waiters once it has moved.
+		reply, err = s.release.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").Text()
+		if err == nil {
+			go s.handOnLater(context.WithoutCancel(ctx), id)
+		}
+	}
 	return reply, interpret(ctx, "release", id.resource, err)
+}
+
+// handOn releases the lease to the head of the queue; free tells that it is released already.
+func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, error) {
+	already := "0"
+	if free {
+		already = "1"
+	}
+	return s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue},
+		id.secret, s.channel, s.reservation, s.counts, already).Text()
+}
+
+// handOnLater hands a lease on that was released while its slot was on the move. It gives up after a while:
+// waiters look by themselves.
+func (s *scripts) handOnLater(ctx context.Context, id ident) {
+	for pause := 10 * time.Millisecond; pause < 5*time.Second; pause *= 2 {
+		<-time.After(pause)
+		if _, err := s.handOn(ctx, id, true); !redis.HasErrorPrefix(err, "TRYAGAIN") {
+			return
+		}
+	}
 }
 
 func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {

@@ -2,12 +2,13 @@
 -- does no harm.
 --
 -- KEYS[1]  lease key
--- KEYS[2]  queue key
+-- KEYS[2]  queue key; left out while the slot moves and a cluster refuses scripts with a key that is not there
 -- ARGV[1]  nonce
 -- ARGV[2]  channel      what a manager's id is appended to
 -- ARGV[3]  reservation  in ms; "0" where the queue is off
 --
 -- ARGV[4]  "1" where PUBLISH tells how many heard it, that is, outside a cluster
+-- ARGV[5]  "1" to hand a lease on that is free already
 --
 -- Reply: "released", "gone" or "taken"
 --
@@ -16,9 +17,9 @@
 -- that refuses to pass messages on has done its part all the same: waiters look by themselves.
 
 local lease = redis.call('GET', KEYS[1])
-if not lease then return 'gone' end
-if string.sub(lease, 1, 32) ~= ARGV[1] then return 'taken' end
-if redis.call('EXISTS', KEYS[2]) == 0 then
+if not lease and ARGV[5] ~= '1' then return 'gone' end
+if lease and string.sub(lease, 1, 32) ~= ARGV[1] then return 'taken' end
+if #KEYS == 1 or redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
   return 'released'
 end
