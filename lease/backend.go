@@ -17,6 +17,8 @@ type backend interface {
 	runLeave(ctx context.Context, id ident, waiter string) error
 	// renewAll renews several leases at once, each for its TTL, and fills in the answers.
 	renewAll(batch []renewal)
+	// groups parts leases by where they live: a server that hangs must cost no lease on another.
+	groups(leases []*Lease) [][]*Lease
 }
 
 // ident is what the scripts need to know of a lease.

@@ -117,7 +117,11 @@ func (k *keeper) send() {
 			return
 		}
 		k.mu.Unlock()
-		k.renew(batch)
+		groups := k.backend.groups(batch)
+		for _, group := range groups[1:] {
+			go k.renew(group)
+		}
+		k.renew(groups[0])
 	}
 }
 

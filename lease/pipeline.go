@@ -7,8 +7,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// renewAll sends one pipeline. The server may not know the script, which a pipeline cannot teach it: those
-// renewals are sent again one by one.
+// groups parts leases by the server of a cluster that they live on.
+func (s *scripts) groups(leases []*Lease) [][]*Lease {
+	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
+		return [][]*Lease{leases}
+	}
+	var groups [][]*Lease
+	place := make(map[redis.UniversalClient]int)
+	for _, l := range leases {
+		server := s.server(context.Background(), l)
+		i, known := place[server]
+		if !known {
+			i = len(groups)
+			place[server] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], l)
+	}
+	return groups
+}
+
+// server is the client of the server that a lease lives on, as far as the cluster's client knows.
+func (s *scripts) server(ctx context.Context, l *Lease) redis.UniversalClient {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		if server, err := cluster.MasterForKey(ctx, l.keys.lease); err == nil {
+			return server
+		}
+	}
+	return s.client
+}
+
+// renewAll sends one pipeline, of leases of one group. The server may not know the script, which a pipeline
+// cannot teach it, or a slot may have moved: those renewals are sent again one by one.
 func (s *scripts) renewAll(batch []renewal) {
 	least := MaxTTL
 	for _, b := range batch {
@@ -17,7 +47,7 @@ func (s *scripts) renewAll(batch []renewal) {
 	// go-redis tries again by itself, and must not do so past the first deadline.
 	ctx, cancel := context.WithTimeout(context.Background(), least)
 	defer cancel()
-	pipe := s.patient(least).Pipeline()
+	pipe := s.patient(s.server(ctx, batch[0].lease), least).Pipeline()
 	answers := make([]*redis.Cmd, len(batch))
 	for i, b := range batch {
 		answers[i] = pipe.EvalSha(ctx, s.renew.Hash(), []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
@@ -26,7 +56,7 @@ func (s *scripts) renewAll(batch []renewal) {
 	for i := range batch {
 		b := &batch[i]
 		b.answer, b.err = answers[i].Text()
-		if redis.HasErrorPrefix(b.err, "NOSCRIPT") {
+		if redis.HasErrorPrefix(b.err, "NOSCRIPT") || redis.HasErrorPrefix(b.err, "MOVED") || redis.HasErrorPrefix(b.err, "ASK") {
 			b.answer, b.err = s.runRenew(ctx, b.lease.ident, b.ttl)
 		} else {
 			b.err = interpret(ctx, "renew", b.lease.resource, b.err)
@@ -34,12 +64,12 @@ func (s *scripts) renewAll(batch []renewal) {
 	}
 }
 
-// patient returns the client with no more patience than the leases have time: a connection that hangs
+// patient returns a client with no more patience than the leases have time: a connection that hangs
 // has to be given up while another can still save them. go-redis tries up to four times.
-func (s *scripts) patient(least time.Duration) redis.UniversalClient {
-	client, ok := s.client.(*redis.Client)
+func (s *scripts) patient(server redis.UniversalClient, least time.Duration) redis.UniversalClient {
+	client, ok := server.(*redis.Client)
 	if !ok {
-		return s.client
+		return server
 	}
 	try, own := max(least/5, 20*time.Millisecond), client.Options().ReadTimeout
 	if own <= 0 || try < own {
