@@ -26,6 +26,10 @@ lint: ## run golangci-lint
 bench: ## measure against hand-written code, as ratios
 	@go run ./internal/bench $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: ## measure the lease beside other lock libraries
+	@cd bench && BENCH_JSON='$(abspath $(BENCH_JSON))' go run . $(ARGS)
+
 .PHONY: images
 images: ## build PostgreSQL and Redis images from Debian packages (root, debootstrap)
 	@scripts/images.sh

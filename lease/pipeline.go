@@ -44,11 +44,12 @@ func (s *scripts) renewAll(batch []renewal) {
 	for _, b := range batch {
 		least = min(least, b.lease.Remaining())
 	}
-	// go-redis tries again by itself, and must not do so past the first deadline.
-	ctx, cancel := context.WithTimeout(context.Background(), least)
+	// go-redis tries again by itself, and must not do so past the first deadline, nor for so long that no
+	// time remains to look for a server that has taken over.
+	ctx, cancel := context.WithTimeout(context.Background(), max(least/3, 20*time.Millisecond))
 	defer cancel()
 	pipe := s.patient(s.server(ctx, batch[0].lease), least).Pipeline()
-	answers := make([]*redis.Cmd, len(batch))
+	answers, failed := make([]*redis.Cmd, len(batch)), false
 	for i, b := range batch {
 		answers[i] = pipe.EvalSha(ctx, s.renew.Hash(), []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
 	}
@@ -59,8 +60,20 @@ func (s *scripts) renewAll(batch []renewal) {
 		if redis.HasErrorPrefix(b.err, "NOSCRIPT") || redis.HasErrorPrefix(b.err, "MOVED") || redis.HasErrorPrefix(b.err, "ASK") {
 			b.answer, b.err = s.runRenew(ctx, b.lease.ident, b.ttl)
 		} else {
+			failed = failed || b.err != nil
 			b.err = interpret(ctx, "renew", b.lease.resource, b.err)
 		}
+	}
+	if failed {
+		s.refresh(context.Background())
+	}
+}
+
+// refresh has the client of a cluster look again which server has which slots: by itself it goes on dialling one
+// that is no more for up to a minute.
+func (s *scripts) refresh(ctx context.Context) {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
 	}
 }
 

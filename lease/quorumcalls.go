@@ -198,6 +198,8 @@ func allRenewed(a answer[[]renewal]) bool {
 	return true
 }
 
+func (q *quorum) refresh(context.Context) {}
+
 func (q *quorum) groups(leases []*Lease) [][]*Lease { return [][]*Lease{leases} }
 
 func (q *quorum) fill(b renewal, answers []answer[string]) {

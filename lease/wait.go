@@ -31,7 +31,7 @@ func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duratio
 		return nil, err
 	}
 	if m.wakeups == nil || !m.wakeups.listening() { // a lease that is free needs no subscription
-		l, err := m.attempt(ctx, r)
+		l, err := m.attemptFor(ctx, r)
 		if err == nil || !worthWaiting(ctx, err) {
 			return l, ended(ctx, err)
 		}
@@ -71,7 +71,7 @@ func (m *Manager) wait(ctx context.Context, r *request) (*Lease, error) {
 	}
 	r.waiter = me.id + m.wakeups.id
 	for {
-		l, err := m.attempt(ctx, r)
+		l, err := m.attemptFor(ctx, r)
 		if err == nil {
 			return l, nil
 		}
@@ -83,6 +83,21 @@ func (m *Manager) wait(ctx context.Context, r *request) (*Lease, error) {
 			return nil, ended(ctx, err)
 		}
 	}
+}
+
+// longestAttempt bounds one attempt of a waiting Acquire: it has time for another, with a server that has taken
+// over meanwhile.
+const longestAttempt = 2 * time.Second
+
+// attemptFor is attempt within longestAttempt. Where no server was reached, it has the client look for others.
+func (m *Manager) attemptFor(ctx context.Context, r *request) (*Lease, error) {
+	short, cancel := context.WithTimeout(ctx, longestAttempt)
+	defer cancel()
+	l, err := m.attempt(short, r)
+	if err != nil && errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
+		m.backend.refresh(ctx)
+	}
+	return l, err
 }
 
 // nextLook is when a waiter looks again if nobody tells it to.

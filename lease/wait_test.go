@@ -370,13 +370,17 @@ func TestAPlaceTakenTooLateIsGivenUp(t *testing.T) {
 	straight.acquire(t, "r", time.Minute, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	p.proxy.Latency(100 * time.Millisecond)
-	done := make(chan error, 1)
-	go func() { _, err := p.m.Acquire(ctx, "r", time.Minute, nil); done <- err }()
+	done := make(chan struct{}, 1)
+	wait := func(ctx context.Context) {
+		_, _ = p.m.Acquire(ctx, "r", time.Minute, nil) // cannot be granted
+		done <- struct{}{}
+	}
+	go wait(ctx)
 	for range 8 { // at whatever point of its waiting the caller gives up
 		cancel()
 		<-done
 		ctx, cancel = context.WithTimeout(t.Context(), time.Duration(50+rand.IntN(400))*time.Millisecond)
-		go func() { _, err := p.m.Acquire(ctx, "r", time.Minute, nil); done <- err }()
+		go wait(ctx)
 	}
 	<-done
 	cancel()

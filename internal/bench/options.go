@@ -23,8 +23,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.rounds, "rounds", 41, "how often each candidate is measured")
-	f.Float64Var(&o.seconds, "seconds", 0.2, "how long each candidate runs in a round")
+	f.IntVar(&o.rounds, "rounds", 160, "how often each candidate is measured")
+	f.Float64Var(&o.seconds, "seconds", 0.05, "how long each candidate runs in a round")
 	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence or store")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -56,9 +56,9 @@ func (o options) figures() []figures.Figure {
 	return slices.DeleteFunc(figures.All(), func(f figures.Figure) bool { return o.only != "" && o.only != f.Name })
 }
 
+// plan has many short slices rather than few long ones: what disturbs a machine for a second then
+// strikes all candidates alike.
 func (o options) plan() measure.Plan {
-	return measure.Plan{
-		Rounds: o.rounds, Workers: figures.Workers,
-		Slice: time.Duration(o.seconds * float64(time.Second)),
-	}
+	slice := time.Duration(o.seconds * float64(time.Second))
+	return measure.Plan{Rounds: o.rounds, Workers: figures.Workers, Slice: slice, WarmUp: min(10*slice, 10*time.Second)}
 }

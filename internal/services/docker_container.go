@@ -164,7 +164,7 @@ func (d *docker) startRedis(ctx context.Context, own func(server), args []string
 		if version, err = r.run(ctx); err == nil {
 			return r, redisURL(r.port), version + ", Docker image " + d.redisImage, nil
 		}
-		if r.now.DockerContainer == nil || r.now.IsRunning() {
+		if r.now == nil || r.now.DockerContainer == nil || r.now.IsRunning() {
 			break // not a matter of the port
 		}
 	}
@@ -195,8 +195,6 @@ func (r *dockerRedis) wait(ctx context.Context) (version string, err error) {
 	})
 	return version, err
 }
-
-func (r *dockerRedis) stop(ctx context.Context) error { return r.now.stop(ctx) }
 
 func (r *dockerRedis) kill(ctx context.Context) error {
 	id := r.now.GetContainerID()

@@ -33,7 +33,6 @@ type server interface {
 
 // redisServer is a Redis that can be hurt.
 type redisServer interface {
-	server
 	kill(ctx context.Context) error
 	start(ctx context.Context, empty bool) error
 	pause(ctx context.Context) error
@@ -54,7 +53,8 @@ type platform interface {
 type host struct {
 	mu      sync.Mutex
 	servers []server
-	redis   redisServer // of opRedis, the one that later requests act on
+	redis   redisServer   // of opRedis, the one that later requests act on
+	nodes   []redisServer // of opNodes, likewise by number
 }
 
 func runHost(in io.Reader, out io.Writer) (code int) {
@@ -123,6 +123,8 @@ func (h *host) serve(ctx context.Context, r request) (answer, error) {
 		return answer{}, h.probe(ctx, r)
 	case opPgBouncer:
 		return h.startPgBouncer(ctx, r)
+	case opNodes:
+		return h.startNodes(ctx, r)
 	default:
 		return answer{}, h.hurtRedis(ctx, r)
 	}
@@ -187,20 +189,24 @@ func (h *host) probe(ctx context.Context, r request) error {
 }
 
 func (h *host) hurtRedis(ctx context.Context, r request) error {
-	if h.redis == nil {
-		return errors.New("there is no Redis yet")
+	server := h.redis
+	if r.Node < len(h.nodes) {
+		server = h.nodes[r.Node]
+	}
+	if server == nil {
+		return errors.New("there is no such Redis")
 	}
 	ctx, cancel := context.WithTimeout(ctx, hurtPatience)
 	defer cancel()
 	switch r.Op {
 	case opKill:
-		return h.redis.kill(ctx)
+		return server.kill(ctx)
 	case opStart:
-		return h.redis.start(ctx, r.Empty)
+		return server.start(ctx, r.Empty)
 	case opPause:
-		return h.redis.pause(ctx)
+		return server.pause(ctx)
 	case opResume:
-		return h.redis.resume(ctx)
+		return server.resume(ctx)
 	default:
 		return fmt.Errorf("request %q is not known", r.Op)
 	}

@@ -12,6 +12,7 @@ const (
 	opRedis     op = "redis"     // one Redis, which the ops below act on
 	opProbe     op = "probe"     // see that opServices would work
 	opPgBouncer op = "pgbouncer" // one PgBouncer
+	opNodes     op = "nodes"     // servers of installed programs, beside those there are; Node names one later
 
 	opKill   op = "kill"   // SIGKILL, nothing saved
 	opStart  op = "start"  // again after kill, on the same port
@@ -26,6 +27,8 @@ type request struct {
 	Args    []string       `json:",omitempty"` // further arguments for redis-server
 	Empty   bool           `json:",omitempty"` // opStart: without the data it had
 	Bouncer *bouncerConfig `json:",omitempty"`
+	Nodes   []nodeSpec     `json:",omitempty"` // opNodes
+	Node    int            `json:",omitempty"` // opKill and the like, after opNodes: which of them
 }
 
 type answer struct {
@@ -35,6 +38,8 @@ type answer struct {
 	BouncerURL  string `json:",omitempty"`
 	Postgres    string `json:",omitempty"` // description
 	Redis       string `json:",omitempty"` // description
+
+	NodeURLs []string `json:",omitempty"` // of opNodes
 }
 
 const (

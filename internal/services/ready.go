@@ -83,7 +83,7 @@ func askRedis(ctx context.Context, url string) (redisInfo, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return redisInfo{}, err
 	}
-	text, err := client.Info(ctx, "server", "persistence").Result()
+	text, err := client.Info(ctx).Result()
 	if err != nil {
 		return redisInfo{}, err
 	}

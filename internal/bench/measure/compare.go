@@ -30,6 +30,8 @@ type Plan struct {
 	Rounds int
 	// Slice is how long a candidate runs in one round. Every worker makes at least one call.
 	Slice time.Duration
+	// WarmUp is how long each candidate runs before the rounds.
+	WarmUp time.Duration
 	// Workers is how many goroutines call at the same time, at least 1.
 	Workers int
 }
@@ -47,7 +49,7 @@ type Result struct {
 	Series []Series
 }
 
-// Compare measures the candidates of a comparison. Each runs for one slice that does not count, for
+// Compare measures the candidates of a comparison. Each runs for a time that does not count first, for
 // caches and connections to fill. It ends with the first call that fails and returns that error; ctx
 // is handed to the calls and ends it as well.
 func Compare(ctx context.Context, p Plan, c Comparison) (Result, error) {
@@ -57,16 +59,19 @@ func Compare(ctx context.Context, p Plan, c Comparison) (Result, error) {
 		crews[i] = newCrew(candidate, p.Workers)
 		result.Series[i] = Series{Name: candidate.Name, Target: candidate.Target}
 	}
-	for round := -1; round < p.Rounds; round++ { // round -1 warms up
+	for i := range crews {
+		if _, err := crews[i].run(ctx, p.WarmUp); err != nil {
+			return Result{}, fmt.Errorf("%s: %w", c.Candidates[i].Name, err)
+		}
+	}
+	for round := range p.Rounds {
 		for turn := range crews {
 			i := inTurn(round, turn, len(crews))
 			sample, err := crews[i].run(ctx, p.Slice)
 			if err != nil {
 				return Result{}, fmt.Errorf("%s: %w", c.Candidates[i].Name, err)
 			}
-			if round >= 0 {
-				result.Series[i].Samples = append(result.Series[i].Samples, sample)
-			}
+			result.Series[i].Samples = append(result.Series[i].Samples, sample)
 		}
 	}
 	return result, nil
@@ -76,7 +81,6 @@ func Compare(ctx context.Context, p Plan, c Comparison) (Result, error) {
 // that a drift within the round favours nobody, and the start moves on, so that nobody always
 // follows the same neighbour.
 func inTurn(round, turn, candidates int) int {
-	round = max(round, 0)
 	if round%2 == 1 {
 		turn = candidates - 1 - turn
 	}

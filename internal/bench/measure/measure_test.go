@@ -86,7 +86,7 @@ func (l *log) candidate(name string) measure.Candidate {
 
 // once is a plan in which each worker makes one call per slice and few more: time is up at once.
 func once(rounds, workers int) measure.Plan {
-	return measure.Plan{Rounds: rounds, Workers: workers, Slice: -time.Hour}
+	return measure.Plan{Rounds: rounds, Workers: workers, Slice: -time.Hour, WarmUp: -time.Hour}
 }
 
 // TestCandidatesAlternate: each candidate warms up and then has its slice in each round, and over the

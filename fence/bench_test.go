@@ -1,0 +1,232 @@
+package fence_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/token"
+)
+
+// benchSetup is setup for benchmarks.
+func benchSetup(b *testing.B) *pgxpool.Pool {
+	b.Helper()
+	pool := testenv.Pool(b)
+	if _, err := pool.Exec(b.Context(), createRows); err != nil {
+		b.Fatal(err)
+	}
+	return pool
+}
+
+// BenchmarkPlainUpdate is what the others compare with.
+func BenchmarkPlainUpdate(b *testing.B) {
+	pool := benchSetup(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := pool.Exec(b.Context(), `UPDATE app.item SET value = $1 WHERE id = $2`, "v", 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	pool := benchSetup(b)
+	b.ReportAllocs()
+	for tok := token.Token(1); b.Loop(); tok++ {
+		if err := fence.Update(b.Context(), pool, rows, tok, fence.Key{1}, fence.Set{"value": "v"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUpdateRefused(b *testing.B) {
+	pool := benchSetup(b)
+	if err := fence.Update(b.Context(), pool, rows, 2, fence.Key{1}, fence.Set{"value": "v"}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := fence.Update(b.Context(), pool, rows, 1, fence.Key{1}, fence.Set{"value": "v"}); err == nil {
+			b.Fatal("a stale token was accepted")
+		}
+	}
+}
+
+// withConn hands a benchmark a connection and a claim that has been made.
+func withConn(b *testing.B, fn func(conn *pgx.Conn, c fence.Claim)) {
+	b.Helper()
+	conn, err := benchSetup(b).Acquire(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Release()
+	c := claimOf("r", 1)
+	if err := fence.Raise(b.Context(), conn.Conn(), c, nil); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	fn(conn.Conn(), c)
+}
+
+func BenchmarkUpdateClaimed(b *testing.B) {
+	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
+		for b.Loop() {
+			if err := fence.UpdateClaimed(b.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "v"}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkGuard is the guard alone, once per transaction, as it is meant; BEGIN and ROLLBACK are in it.
+func BenchmarkGuard(b *testing.B) {
+	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
+		for b.Loop() {
+			inTx(b, conn, func(tx pgx.Tx) error { return fence.Guard(b.Context(), tx, c) })
+		}
+	})
+}
+
+// BenchmarkNoGuard is BenchmarkGuard with the least statement there is in the guard's place.
+func BenchmarkNoGuard(b *testing.B) {
+	withConn(b, func(conn *pgx.Conn, _ fence.Claim) {
+		for b.Loop() {
+			inTx(b, conn, func(tx pgx.Tx) error {
+				_, err := tx.Exec(b.Context(), `SELECT`)
+				return err
+			})
+		}
+	})
+}
+
+func inTx(b *testing.B, conn *pgx.Conn, fn func(tx pgx.Tx) error) {
+	b.Helper()
+	tx, err := conn.Begin(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := fn(tx); err != nil {
+		b.Fatal(err)
+	}
+	if err := tx.Rollback(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkRaise(b *testing.B) {
+	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
+		for b.Loop() {
+			c.Token++
+			if err := fence.Raise(b.Context(), conn, c, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// tripCounter counts how often a client begins to send after it has received: its round trips.
+type tripCounter struct {
+	net.Conn
+	sending *atomic.Bool
+	trips   *atomic.Int64
+}
+
+func (c tripCounter) Write(p []byte) (int, error) {
+	if !c.sending.Swap(true) {
+		c.trips.Add(1)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c tripCounter) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.sending.Store(false)
+	}
+	return n, err
+}
+
+// countedPool has one connection, whose round trips it counts.
+func countedPool(t *testing.T, of *pgxpool.Pool) (pool *pgxpool.Pool, trips *atomic.Int64) {
+	t.Helper()
+	var sending atomic.Bool
+	trips = new(atomic.Int64)
+	config := of.Config()
+	config.MaxConns = 1
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a trip of its own
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return tripCounter{conn, &sending, trips}, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, trips
+}
+
+// TestRoundTrips: an applied write costs one round trip, as a plain UPDATE does, and a refused one two.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	pool, trips := countedPool(t, setup(t))
+	update := func(tok token.Token) error {
+		return fence.Update(t.Context(), pool, rows, tok, fence.Key{1}, fence.Set{"value": "v"})
+	}
+	c := claimOf("r", 1)
+	onConn := func(fn func(conn *pgx.Conn) error) error {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		return fn(conn.Conn())
+	}
+	claimed := func(conn *pgx.Conn) error {
+		return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{2}, fence.Set{"value": "v"})
+	}
+	raise := func(conn *pgx.Conn) error {
+		c.Token++
+		return fence.Raise(t.Context(), conn, c, nil)
+	}
+	plain := func() error {
+		_, err := pool.Exec(t.Context(), `UPDATE app.item SET value = $1 WHERE id = $2`, "v", 1)
+		return err
+	}
+	warm := []error{plain(), update(10), onConn(raise), onConn(claimed)} // prepares the statements
+	wantStale(t, update(9), 9, 10)
+	for _, err := range warm {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name string
+		want int64
+		do   func() error
+	}{
+		{"plain UPDATE", 1, plain},
+		{"Update, applied", 1, func() error { return update(11) }},
+		{"Raise", 1, func() error { return onConn(raise) }},
+		{"UpdateClaimed", 1, func() error { return onConn(claimed) }},
+		{"Update, refused", 2, func() error {
+			wantStale(t, update(9), 9, 11)
+			return nil
+		}},
+	} {
+		before := trips.Load()
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		if got := trips.Load() - before; got != step.want {
+			t.Errorf("%s: %d round trips, want %d", step.name, got, step.want)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SentinelOptions says how a primary behind sentinels behaves. Nil means the defaults.
+type SentinelOptions struct {
+	// DownAfter is how long a server may be silent before a sentinel takes it for down. Default 500 ms.
+	DownAfter time.Duration
+	// Args are further arguments for primary and replica. Default none.
+	Args []string
+}
+
+const (
+	sentinels      = 3
+	sentinelQuorum = 2
+	// sentinelMaster is what the sentinels call the primary.
+	sentinelMaster = "fencepost"
+)
+
+// Sentinel is a primary with a replica, watched by three sentinels of which two decide, to be hurt.
+type Sentinel struct {
+	host *hostProcess
+	// Primary and Replica are what they were at the start.
+	Primary, Replica *Node
+	// Sentinels watch over them.
+	Sentinels []*Node
+	// Description is the servers for people, as in [Services].
+	Description string
+}
+
+// followAtOnce spares a replica the five seconds that a primary waits for others to come along.
+func followAtOnce() []string {
+	return []string{"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"}
+}
+
+// StartSentinel starts a primary, a replica and three sentinels from the installed redis-server (or
+// valkey-server). Like [StartCluster] it uses no containers. It returns once the replica is in step and each
+// sentinel knows it and the other sentinels, so that a failover can begin at once. Ctx bounds the start only.
+// The caller must Close the result.
+//
+// Errors: [ErrNotInstalled] where there is no such program.
+func StartSentinel(ctx context.Context, opts *SentinelOptions) (*Sentinel, error) {
+	o := SentinelOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	if o.DownAfter == 0 {
+		o.DownAfter = 500 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	spec := nodeSpec{Args: append(followAtOnce(), o.Args...)}
+	h, nodes, description, err := startNodes(ctx, nil, 0, spec, spec)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sentinel{host: h, Primary: nodes[0], Replica: nodes[1], Description: description}
+	if err := s.watch(ctx, o.DownAfter); err != nil {
+		return nil, errors.Join(fmt.Errorf("setting up sentinels: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// watch has the replica follow and starts the sentinels.
+func (s *Sentinel) watch(ctx context.Context, downAfter time.Duration) error {
+	if err := s.Replica.do(ctx, "REPLICAOF", "127.0.0.1", s.Primary.port()); err != nil {
+		return err
+	}
+	err := poll(ctx, nil, func(ctx context.Context) error {
+		facts, err := s.Replica.replication(ctx)
+		if err == nil && facts["master_link_status"] != "up" {
+			err = errors.New("the replica is not in step")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	spec := nodeSpec{Sentinel: fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s %[3]d\n"+
+		"sentinel down-after-milliseconds %[1]s %[4]d\nsentinel failover-timeout %[1]s 5000\n",
+		sentinelMaster, s.Primary.port(), sentinelQuorum, downAfter.Milliseconds())}
+	_, s.Sentinels, _, err = startNodes(ctx, s.host, 2, spec, spec, spec)
+	if err != nil {
+		return err
+	}
+	return s.eachSentinel(ctx, func(facts map[string]string) error {
+		if facts["num-slaves"] != "1" || facts["num-other-sentinels"] != strconv.Itoa(sentinels-1) || facts["flags"] != "master" {
+			return fmt.Errorf("it knows %s replicas and %s other sentinels of a %q",
+				facts["num-slaves"], facts["num-other-sentinels"], facts["flags"])
+		}
+		return nil
+	})
+}
+
+// eachSentinel waits until every sentinel says of the primary what is wanted.
+func (s *Sentinel) eachSentinel(ctx context.Context, wanted func(facts map[string]string) error) error {
+	for _, n := range s.Sentinels {
+		c := redis.NewSentinelClient(&redis.Options{Addr: n.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+		err := poll(ctx, nil, func(ctx context.Context) error {
+			facts, err := c.Master(ctx, sentinelMaster).Result()
+			if err != nil {
+				return err
+			}
+			return wanted(facts)
+		})
+		if err := errors.Join(err, c.Close()); err != nil {
+			return fmt.Errorf("sentinel %d: %w", n.number, err)
+		}
+	}
+	return nil
+}
+
+// Close stops all servers and removes their data. A second call does nothing.
+func (s *Sentinel) Close() error { return s.host.close() }
+
+// Master is the name by which a client asks the sentinels for the primary.
+func (s *Sentinel) Master() string { return sentinelMaster }
+
+// Addrs returns the addresses of the sentinels, for a client.
+func (s *Sentinel) Addrs() []string {
+	addrs := make([]string, len(s.Sentinels))
+	for i, n := range s.Sentinels {
+		addrs[i] = n.Addr()
+	}
+	return addrs
+}
+
+// HoldBack makes the replica lag: it has what the primary has now, and nothing that comes later, until the
+// primary is started again. A failover then loses that. It should follow within a few seconds: sentinels
+// promote no replica that has been cut off for much longer than the primary has been down.
+func (s *Sentinel) HoldBack(ctx context.Context) error { return holdBack(ctx, s.Primary, s.Replica) }
+
+// Promoted waits until all sentinels name the replica as the primary and it takes writes.
+func (s *Sentinel) Promoted(ctx context.Context) error {
+	err := s.eachSentinel(ctx, func(facts map[string]string) error {
+		if facts["port"] != s.Replica.port() {
+			return fmt.Errorf("it still names port %s (%s)", facts["port"], facts["flags"])
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return poll(ctx, nil, func(ctx context.Context) error {
+		facts, err := s.Replica.replication(ctx)
+		if err == nil && facts["role"] != "master" {
+			err = errors.New("the replica is still one")
+		}
+		return err
+	})
+}
