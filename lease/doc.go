@@ -40,6 +40,13 @@
 // never creates a key, and neither it nor a release touches a key with another's nonce. No call is
 // sent past the deadline, except the release that cleans up.
 //
+// # Waiting
+//
+// Waiters of one resource stand in a queue in Redis, first come, first served. A release reserves the
+// lease for the head and tells it by a message; the head then sends its own acquire, so that its
+// trust window begins with its own request. Nobody polls: who waits also watches the holder's TTL by a
+// timer, in case the holder dies, and looks every 25 s at the latest, in case a message is lost.
+//
 // # When things fail
 //
 // A lost reply to an acquire is recognised by its nonce: asked again, Redis hands back the same
