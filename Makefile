@@ -6,7 +6,7 @@ GOLANGCI_LINT ?= $(or $(shell command -v golangci-lint),$(shell go env GOPATH)/b
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  ARGS='...' is passed on by demo, test and bench."
 
 .PHONY: demo
