@@ -3,13 +3,11 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencepost-pg/fencepost/internal/faults"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/lease"
 )
@@ -17,30 +15,22 @@ import (
 // A grant that its replica has not confirmed is given back; with the replica following, it is granted.
 func TestAGrantMayBeConfirmedByReplicas(t *testing.T) {
 	t.Parallel()
-	primary, replica := testenv.OwnRedis(t), testenv.OwnRedis(t)
-	link := faults.NewProxy(t, primary.Addr())
-	rdb, follower := testenv.RedisOn(t, primary.URL()), testenv.RedisOn(t, replica.URL())
-	host, port, err := net.SplitHostPort(link.Addr())
+	s := testenv.Sentinel(t, nil)
+	rdb, follower := testenv.RedisOn(t, s.Primary.URL()), testenv.RedisOn(t, s.Replica.URL())
+	m := manager(t, rdb, lease.Options{Prefix: "p", Durability: lease.Durability{Replicas: 1, Timeout: 300 * time.Millisecond}})
+	l, err := m.TryAcquire(t.Context(), "r", time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := follower.SlaveOf(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	m := manager(t, rdb, lease.Options{Prefix: "p", Durability: lease.Durability{Replicas: 1, Timeout: 300 * time.Millisecond}})
-	var l *lease.Lease
-	eventually(t, "the replica to follow", func() bool {
-		var err error
-		l, err = m.TryAcquire(t.Context(), "r", time.Minute, nil)
-		return err == nil
-	})
 	if n, err := follower.Exists(t.Context(), "p:{r}:lease").Result(); err != nil || n != 1 {
 		t.Errorf("the replica does not have the lease: %d, %v", n, err)
 	}
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	link.Hang()
+	if err := s.HoldBack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	_, err = m.TryAcquire(t.Context(), "r", time.Minute, nil)
 	if wantErr(t, err, lease.ErrUnavailable); errors.Is(err, lease.ErrHeld) {
 		t.Errorf("got %v", err)
@@ -48,7 +38,6 @@ func TestAGrantMayBeConfirmedByReplicas(t *testing.T) {
 	if n := rdb.Exists(t.Context(), "p:{r}:lease").Val(); n != 0 {
 		t.Error("the grant that was not confirmed is still there")
 	}
-	link.Resume()
 }
 
 func TestDurabilityIsRefusedWhereItCannotBe(t *testing.T) {
