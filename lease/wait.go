@@ -30,28 +30,31 @@ func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	if m.wakeups == nil || !m.wakeups.listening() { // a lease that is free needs no subscription
-		l, err := m.attemptFor(ctx, r)
-		if err == nil || !worthWaiting(ctx, err) {
-			return l, ended(ctx, err)
-		}
-	}
 	if m.wakeups == nil {
 		return m.poll(ctx, r)
 	}
-	return m.wait(ctx, r)
+	var last error
+	if !m.wakeups.listening() { // a lease that is free needs no subscription
+		var l *Lease
+		if l, last = m.attemptFor(ctx, r); last == nil || !worthWaiting(ctx, last) {
+			return l, ended(ctx, last)
+		}
+	}
+	return m.wait(ctx, r, last)
 }
 
 // poll asks again and again, where nobody tells.
 func (m *Manager) poll(ctx context.Context, r *request) (*Lease, error) {
 	me, never := &waiter{}, make(chan struct{})
+	var last error
 	for {
 		l, err := m.attempt(ctx, r)
+		last = answered(ctx, last, err)
 		if err == nil || !worthWaiting(ctx, err) {
-			return l, ended(ctx, err)
+			return l, ended(ctx, last)
 		}
 		if m.pause(ctx, me, m.nextLook(err, never)); ctx.Err() != nil {
-			return nil, ended(ctx, err)
+			return nil, ended(ctx, last)
 		}
 	}
 }
@@ -60,8 +63,16 @@ func worthWaiting(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, ErrBadKey) && !errors.Is(err, ErrInvalid)
 }
 
-// wait queues up and takes the lease when it is its turn.
-func (m *Manager) wait(ctx context.Context, r *request) (*Lease, error) {
+// answered is the last outcome that says something: an attempt that the end of ctx cut off does not.
+func answered(ctx context.Context, last, err error) error {
+	if err != nil && last != nil && ctx.Err() != nil && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrBadKey) {
+		return last
+	}
+	return err
+}
+
+// wait queues up and takes the lease when it is its turn. last is the outcome of a first attempt.
+func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, error) {
 	me, ready := m.wakeups.join()
 	defer m.wakeups.part(me)
 	select {
@@ -75,12 +86,13 @@ func (m *Manager) wait(ctx context.Context, r *request) (*Lease, error) {
 		if err == nil {
 			return l, nil
 		}
+		last = answered(ctx, last, err)
 		if worthWaiting(ctx, err) {
 			m.pause(ctx, me, m.nextLook(err, ready))
 		}
 		if !worthWaiting(ctx, err) {
 			m.leave(ctx, r)
-			return nil, ended(ctx, err)
+			return nil, ended(ctx, last)
 		}
 	}
 }
