@@ -7,7 +7,8 @@ import (
 )
 
 // keeper renews the leases of one manager and ends them in time. However many there are, it has one
-// timer, and at most maxSenders goroutines while renewals are under way: those due together travel together.
+// timer, and at most maxSenders goroutines while renewals are under way (over a cluster, for each of its nodes):
+// those due together travel together.
 type keeper struct {
 	backend backend
 	clock   clock

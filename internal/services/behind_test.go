@@ -251,7 +251,7 @@ func isEmptyNow(dir string) bool {
 // TestRootsPrivateFolder: root's TMPDIR may be closed to the servers' user.
 func TestRootsPrivateFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root runs servers as another user")
+		missing(t, errors.New("only root runs servers as another user"))
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
