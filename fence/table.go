@@ -1,8 +1,8 @@
 package fence
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -48,16 +48,19 @@ func (t Table) Check() error {
 	if len(t.Key) == 0 {
 		return invalidf("table %s has no key columns", t)
 	}
-	names := append([]string{t.Schema, t.Name, t.TokenColumn()}, t.Key...)
-	for _, name := range names {
+	// On the path of every write: nothing is allocated here.
+	for _, name := range [...]string{t.Schema, t.Name, t.TokenColumn()} {
 		if err := checkName(name); err != nil {
 			return err
 		}
 	}
-	columns := append([]string{t.TokenColumn()}, t.Key...)
-	slices.Sort(columns)
-	if len(slices.Compact(columns)) != len(t.Key)+1 {
-		return invalidf("table %s names a key or token column twice", t)
+	for i, column := range t.Key {
+		if err := checkName(column); err != nil {
+			return err
+		}
+		if column == t.TokenColumn() || slices.Contains(t.Key[:i], column) {
+			return invalidf("table %s names a key or token column twice", t)
+		}
 	}
 	return nil
 }
@@ -93,20 +96,6 @@ func (t Table) checkWrite(key Key, set Set) error {
 	return nil
 }
 
-// statement gathers SQL and the arguments that it numbers.
-type statement struct {
-	strings.Builder
-	args []any
-}
-
-// arg returns the placeholder of a value.
-func (s *statement) arg(value any) string {
-	s.args = append(s.args, value)
-	return fmt.Sprintf("$%d", len(s.args))
-}
-
-func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
-
 // comparison of the stored token with the writer's.
 type comparison string
 
@@ -115,48 +104,83 @@ const (
 	withinClaim comparison = "<=" // under the guard alone: the holder may write again
 )
 
+// statement is SQL and the arguments that it numbers. It is built anew for each write, on the stack
+// where it fits into a room: next to a round trip that costs little, and a cache would need an owner.
+type statement struct {
+	sql  string
+	args []any
+}
+
+type room [512]byte
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// appendName appends an identifier, quoted, from its parts.
+func appendName(sql []byte, parts ...string) []byte {
+	for i, part := range parts {
+		if i > 0 {
+			sql = append(sql, '.')
+		}
+		if strings.ContainsAny(part, "\"\x00") {
+			sql = append(sql, quote(part)...)
+			continue
+		}
+		sql = append(append(append(sql, '"'), part...), '"')
+	}
+	return sql
+}
+
+// appendArg appends the placeholder of the argument with a number, which starts at 1.
+func appendArg(sql []byte, number int) []byte {
+	return strconv.AppendInt(append(sql, '$'), int64(number), 10)
+}
+
 // update builds the seed statement: the token is compared and stamped in the very statement that writes.
-func (t Table) update(key Key, set Set, tok int64, stored comparison) *statement {
-	columns := make([]string, 0, len(set))
+func (t Table) update(key Key, set Set, tok int64, stored comparison) statement {
+	var r room
+	const stamp = "$1::bigint"
+	args := append(make([]any, 0, 1+len(set)+len(key)), tok)
+	sql := append(r[:0], "UPDATE "...)
+	sql = appendName(sql, t.Schema, t.Name)
+	sql = append(sql, " SET "...)
+	columns := make([]string, 0, 8)
 	for column := range set {
 		columns = append(columns, column)
 	}
 	slices.Sort(columns) // one text per set of columns, for the statement cache
-	s := &statement{args: make([]any, 0, len(set)+len(key)+1)}
-	stamp := s.arg(tok) + "::bigint"
-	s.WriteString("UPDATE " + t.String() + " SET ")
 	for _, column := range columns {
-		s.WriteString(quote(column) + " = " + s.arg(set[column]) + ", ")
+		args = append(args, set[column])
+		sql = append(appendName(sql, column), " = "...)
+		sql = append(appendArg(sql, len(args)), ", "...)
 	}
-	s.WriteString(quote(t.TokenColumn()) + " = " + stamp)
-	t.where(s, key)
-	s.WriteString(" AND " + quote(t.TokenColumn()) + " " + string(stored) + " " + stamp)
-	return s
+	sql = append(appendName(sql, t.TokenColumn()), " = "+stamp...)
+	sql = t.appendWhere(sql, len(args))
+	sql = append(appendName(append(sql, " AND "...), t.TokenColumn()), ' ')
+	sql = append(append(sql, stored...), " "+stamp...)
+	return statement{sql: string(sql), args: append(args, key...)}
 }
 
 // look builds the second statement, which tells why the first changed nothing.
-func (t Table) look(key Key) *statement {
-	s := &statement{}
-	s.WriteString("SELECT " + quote(t.TokenColumn()) + " FROM " + t.String())
-	t.where(s, key)
-	return s
+func (t Table) look(key Key) statement {
+	return statement{sql: t.SelectSQL([]string{t.TokenColumn()}), args: key}
 }
 
 // SelectSQL returns the text of a query that reads the given columns of the row whose key values are its
 // arguments. Names are quoted and not checked: see [Table.Check].
 func (t Table) SelectSQL(columns []string) string {
-	s := &statement{}
-	s.WriteString("SELECT " + quoteAll(columns) + " FROM " + t.String())
-	t.where(s, make(Key, len(t.Key)))
-	return s.String()
+	var r room
+	sql := append(r[:0], "SELECT "...)
+	sql = append(append(sql, quoteAll(columns)...), " FROM "...)
+	return string(t.appendWhere(appendName(sql, t.Schema, t.Name), 0))
 }
 
-func (t Table) where(s *statement, key Key) {
+// appendWhere compares the key columns with the arguments that follow those numbered so far.
+func (t Table) appendWhere(sql []byte, numbered int) []byte {
+	word := " WHERE "
 	for i, column := range t.Key {
-		word := " AND "
-		if i == 0 {
-			word = " WHERE "
-		}
-		s.WriteString(word + quote(column) + " = " + s.arg(key[i]))
+		sql = append(appendName(append(sql, word...), column), " = "...)
+		sql = appendArg(sql, numbered+i+1)
+		word = " AND "
 	}
+	return sql
 }

@@ -52,7 +52,7 @@ func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set S
 	stmt := t.update(key, set, int64(tok), strictly)
 	commits := commitsAlone(db)
 	for range 2 {
-		tag, err := db.Exec(ctx, stmt.String(), stmt.args...)
+		tag, err := db.Exec(ctx, stmt.sql, stmt.args...)
 		if err != nil {
 			return interpret(ctx, "update", err, commits)
 		}
@@ -87,7 +87,7 @@ type write struct {
 func (w write) explain(ctx context.Context, db DB) error {
 	look := w.table.look(w.key)
 	var stored *token.Token
-	err := db.QueryRow(ctx, look.String(), look.args...).Scan(&stored)
+	err := db.QueryRow(ctx, look.sql, look.args...).Scan(&stored)
 	var current token.Token
 	if stored != nil {
 		current = *stored
@@ -118,8 +118,8 @@ func refused(t Table) error {
 // set, from a row that is ahead of its own fence. conn must not be in a transaction.
 func UpdateClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
 	var changed int64
-	return claimed(ctx, conn, c, t, key, set, func(b *pgx.Batch, stmt *statement) *int64 {
-		b.Queue(stmt.String(), stmt.args...).Exec(func(tag pgconn.CommandTag) error {
+	return claimed(ctx, conn, c, t, key, set, func(b *pgx.Batch, stmt statement) *int64 {
+		b.Queue(stmt.sql, stmt.args...).Exec(func(tag pgconn.CommandTag) error {
 			changed = tag.RowsAffected()
 			return nil
 		})
@@ -139,8 +139,8 @@ func ClaimRow(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, co
 		}
 	}
 	var changed int64
-	return claimed(ctx, conn, c, t, key, nil, func(b *pgx.Batch, stmt *statement) *int64 {
-		b.Queue(stmt.String()+" RETURNING "+quoteAll(columns), stmt.args...).Query(func(rows pgx.Rows) error {
+	return claimed(ctx, conn, c, t, key, nil, func(b *pgx.Batch, stmt statement) *int64 {
+		b.Queue(stmt.sql+" RETURNING "+quoteAll(columns), stmt.args...).Query(func(rows pgx.Rows) error {
 			err := read(rows)
 			rows.Close()
 			changed = rows.CommandTag().RowsAffected()
@@ -151,7 +151,7 @@ func ClaimRow(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, co
 }
 
 // claimed runs a guarded write and tells why it changed nothing, where it did not.
-func claimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set, queue func(*pgx.Batch, *statement) *int64) error {
+func claimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set, queue func(*pgx.Batch, statement) *int64) error {
 	if err := errors.Join(c.Check(), t.checkWrite(key, set)); err != nil {
 		return err
 	}

@@ -9,7 +9,9 @@ import (
 
 // backend is where leases live: one Redis, or a quorum of them.
 type backend interface {
-	runAcquire(ctx context.Context, r *request) (grant, error)
+	// The first two do not keep the caller.
+	sendAcquire(ctx context.Context, r *request) future[grant]
+	sendRelease(ctx context.Context, id ident) future[string]
 	// The answers of the others are those of the scripts; see the reply constants.
 	runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error)
 	runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error)

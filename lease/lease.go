@@ -246,19 +246,22 @@ func (l *Lease) Release(ctx context.Context) error {
 	detached := context.WithoutCancel(ctx)
 	timeout := time.NewTimer(l.m.opts.ReleaseTimeout)
 	defer timeout.Stop()
-	answered := make(chan error, 1)
-	go func() {
-		if renewing != nil {
+	var answer future[string]
+	if renewing == nil {
+		answer = l.m.backend.sendRelease(detached, l.ident)
+	} else {
+		answer = async(func() (string, error) {
 			select { // one that hangs must not keep the release: it never creates a key
 			case <-renewing:
 			case <-time.After(hangingRenewal):
 			}
-		}
-		answered <- l.finishRelease(l.m.backend.runRelease(detached, l.ident))
-	}()
+			return l.m.backend.runRelease(detached, l.ident)
+		})
+	}
 	var err error
 	select {
-	case err = <-answered:
+	case <-answer.done:
+		err = l.finishRelease(answer.value())
 	case <-timeout.C:
 		err = fmt.Errorf("%w: release %q: no answer within %v", ErrUnavailable, l.resource, l.m.opts.ReleaseTimeout)
 	}

@@ -108,7 +108,7 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs
 	// from whichever try reached the server.
 	start := m.opts.clock.now()
-	g, late, err := do(ctx, func() (grant, error) { return m.backend.runAcquire(ctx, &asked) })
+	g, late, err := m.backend.sendAcquire(ctx, &asked).await(ctx)
 	switch elapsed, _ := m.opts.clock.now().since(start); {
 	case late != nil:
 		m.abandon(ctx, &asked, late)
@@ -133,21 +133,7 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(
 		value, err = call()
 		return value, nil, err
 	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := call()
-		done <- result{value, err}
-	}()
-	select {
-	case got := <-done:
-		return got.value, nil, got.err
-	case <-ctx.Done():
-		return value, func() { <-done }, nil
-	}
+	return async(call).await(ctx)
 }
 
 // abandon removes what an attempt may have been granted without our knowing, once what is still under way

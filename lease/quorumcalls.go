@@ -13,6 +13,14 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
+func (q *quorum) sendAcquire(ctx context.Context, r *request) future[grant] {
+	return async(func() (grant, error) { return q.runAcquire(ctx, r) })
+}
+
+func (q *quorum) sendRelease(ctx context.Context, id ident) future[string] {
+	return async(func() (string, error) { return q.runRelease(ctx, id) })
+}
+
 func (q *quorum) runAcquire(ctx context.Context, r *request) (grant, error) {
 	granted := func(a answer[grant]) bool { return a.err == nil }
 	answers := ask(ctx, q, func(ctx context.Context, n *node) (grant, error) {

@@ -33,6 +33,7 @@ var fillLua string
 // where the server has not seen the script.
 type scripts struct {
 	client                                        redis.UniversalClient
+	courier                                       *courier
 	acquire, reissue, renew, release, leave, fill *redis.Script
 
 	// Arguments that never change, made ready once.
@@ -48,6 +49,7 @@ type scripts struct {
 func newScripts(client redis.UniversalClient, opts Options) scripts {
 	s := scripts{
 		client:      client,
+		courier:     newCourier(client),
 		acquire:     redis.NewScript(acquireLua),
 		reissue:     redis.NewScript(reissueLua),
 		renew:       redis.NewScript(renewLua),
@@ -87,13 +89,35 @@ type grant struct {
 	anew  bool // the counter did not exist before, or was below the floor
 }
 
+func (s *scripts) sendAcquire(ctx context.Context, r *request) future[grant] {
+	switch {
+	case ctx.Done() == nil: // a caller that nothing can call away may as well go itself
+		g, err := s.runAcquire(ctx, r)
+		return settled(g, err)
+	case s.courier == nil, s.durability.asked(): // a confirmation belongs to one connection's writes
+		return async(func() (grant, error) { return s.runAcquire(ctx, r) })
+	}
+	p := s.courier.take(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	return future[grant]{p.done, func() (grant, error) { return s.granted(ctx, r, p.reply, p.err) }}
+}
+
 func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
+	reply, err := s.runConfirmed(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	return s.granted(ctx, r, reply, err)
+}
+
+func (r *request) scriptKeys() []string { return []string{r.keys.lease, r.keys.counter, r.keys.queue} }
+
+func (s *scripts) acquireArgs(r *request) []any {
 	floor := any("0")
 	if r.floor != 0 {
 		floor = r.floor.String()
 	}
-	reply, err := s.runConfirmed(ctx, s.acquire, []string{r.keys.lease, r.keys.counter, r.keys.queue},
-		r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL, s.counts)
+	return []any{r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL, s.counts}
+}
+
+// granted reads the answer of acquire.
+func (s *scripts) granted(ctx context.Context, r *request, reply any, err error) (grant, error) {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return grant{}, s.wrongType(ctx, r)
 	}
@@ -162,6 +186,17 @@ func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (
 func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
 	reply, err := s.renew.Run(ctx, s.client, []string{id.keys.lease}, id.secret, milliseconds(ttl)).Text()
 	return reply, interpret(ctx, "renew", id.resource, err)
+}
+
+func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
+	if s.courier == nil {
+		return async(func() (string, error) { return s.runRelease(ctx, id) })
+	}
+	p := s.courier.take(ctx, s.release, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation, s.counts, "0")
+	return future[string]{p.done, func() (string, error) {
+		word, _ := p.reply.(string)
+		return word, interpret(ctx, "release", id.resource, p.err)
+	}}
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
