@@ -1,6 +1,9 @@
 package lease
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // clock is what this package knows of time; tests put their own in its place.
 type clock interface {
@@ -32,13 +35,45 @@ func (i instant) since(start instant) (longest, monotonic time.Duration) {
 	return max(monotonic, i.wall-start.wall, i.boot-start.boot), monotonic
 }
 
-type systemClock struct{}
-
-func (systemClock) now() instant {
-	now := time.Now()
-	return instant{time: now, wall: time.Duration(now.UnixNano()), boot: sinceBoot()}
+// systemClock reads this host's clocks. It is safe for concurrent use.
+type systemClock struct {
+	began     time.Time // what monotonic durations count from
+	suspended suspension
 }
 
-func (systemClock) monotonic() time.Time { return time.Now() }
+func newSystemClock() *systemClock {
+	return &systemClock{began: time.Now(), suspended: suspension{sinceBoot: sinceBoot}}
+}
 
-func (systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
+func (c *systemClock) now() instant {
+	now := time.Now()
+	wall, monotonic := time.Duration(now.UnixNano()), now.Sub(c.began)
+	return instant{time: now, wall: wall, boot: monotonic + c.suspended.length(monotonic, wall)}
+}
+
+func (*systemClock) monotonic() time.Time { return time.Now() }
+
+func (*systemClock) afterFunc(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
+
+// suspension tells how far the clock that goes on while the machine is suspended is ahead of the monotonic
+// one. Reading that clock is a system call, the others are not, and every call under a lease begins with a look
+// at the clocks. So it is read only where the wall clock has moved against the monotonic one since: on waking
+// up, the kernel adds the same length to both, and what adjusts their rate adjusts them alike.
+type suspension struct {
+	sinceBoot func() time.Duration
+	last      atomic.Pointer[clocksRead]
+}
+
+type clocksRead struct{ length, wallAhead time.Duration }
+
+// wallMoved is what counts as a move of the wall clock. Two clocks are never read at the same moment.
+const wallMoved = time.Millisecond
+
+func (s *suspension) length(monotonic, wall time.Duration) time.Duration {
+	last, wallAhead := s.last.Load(), wall-monotonic
+	if last == nil || (wallAhead-last.wallAhead).Abs() > wallMoved {
+		last = &clocksRead{length: s.sinceBoot() - monotonic, wallAhead: wallAhead}
+		s.last.Store(last)
+	}
+	return last.length
+}

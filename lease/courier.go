@@ -24,7 +24,7 @@ type courier struct {
 
 const (
 	// fewSenders serve a server that answers; the fewer, the more calls travel together.
-	fewSenders = 2
+	fewSenders = 4
 	// manySenders bounds those that go while others hang.
 	manySenders = 16
 	// reliefAfter is how long a parcel waits for a sender that may hang, before another goes.
@@ -124,7 +124,7 @@ func (c *courier) deliver(batch []*parcel) {
 	}
 	_, _ = pipe.Exec(batch[0].ctx) // each command has its own error
 	for i, p := range batch {
-		if err := answers[i].Err(); redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err := answers[i].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			go p.run(c.client) // a pipeline does not fall back by itself
 			continue
 		}
@@ -173,4 +173,10 @@ func (f future[T]) await(ctx context.Context) (value T, late func(), err error) 
 	case <-ctx.Done():
 		return value, func() { <-f.done }, nil
 	}
+}
+
+// wait returns what the call has brought, once it is done.
+func (f future[T]) wait() (T, error) {
+	<-f.done
+	return f.value()
 }

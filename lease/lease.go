@@ -293,12 +293,13 @@ func (l *Lease) finishRelease(answer string, err error) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if answer == replyTaken {
+	switch answer {
+	case replyTaken:
 		return &LostError{Resource: l.resource, Token: l.token, Reason: ReasonTaken}
-	}
-	elapsed, _ := l.m.opts.clock.now().since(l.start)
-	if answer == replyGone && elapsed >= trusted(l.ttl) {
-		return &LostError{Resource: l.resource, Token: l.token, Reason: ReasonExpired}
+	case replyGone:
+		if elapsed, _ := l.m.opts.clock.now().since(l.start); elapsed >= trusted(l.ttl) {
+			return &LostError{Resource: l.resource, Token: l.token, Reason: ReasonExpired}
+		}
 	}
 	l.removed = true
 	return nil

@@ -26,7 +26,9 @@ type keys struct{ lease, counter, queue string }
 // empty, so the cluster's hash tag is always the name.
 func keysOf(prefix, resource string) keys {
 	base := prefix + ":{" + encode(resource) + "}:"
-	return keys{lease: base + "lease", counter: base + "token", queue: base + "queue"}
+	all := base + "lease" + base + "token" + base + "queue" // three names of one length, made at once
+	each := len(all) / 3
+	return keys{lease: all[:each], counter: all[each : 2*each], queue: all[2*each:]}
 }
 
 // encode writes a name with a percent sign and two hexadecimal digits for every byte that could be

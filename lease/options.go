@@ -125,7 +125,7 @@ func (o *Options) withDefaults() Options {
 		v.Logger = slog.New(slog.DiscardHandler)
 	}
 	if v.clock == nil {
-		v.clock = systemClock{}
+		v.clock = newSystemClock()
 	}
 	return v
 }

@@ -25,7 +25,7 @@ func (q *quorum) runAcquire(ctx context.Context, r *request) (grant, error) {
 	granted := func(a answer[grant]) bool { return a.err == nil }
 	answers := ask(ctx, q, func(ctx context.Context, n *node) (grant, error) {
 		n.identify(ctx)
-		return n.scripts.runAcquire(ctx, r)
+		return n.scripts.sendAcquire(ctx, r).wait()
 	}, func(answers []answer[grant]) bool { return agree(answers, granted) >= q.majority }, func(n *node, _ grant, err error) {
 		// A share that comes too late to be counted is given back: it would block the node.
 		if err == nil || mayHaveGranted(err) {
@@ -155,7 +155,7 @@ func (q *quorum) settled(good string) func([]answer[string]) bool {
 }
 
 func (q *quorum) runRelease(ctx context.Context, id ident) (string, error) {
-	answers := ask(ctx, q, func(ctx context.Context, n *node) (string, error) { return n.scripts.runRelease(ctx, id) },
+	answers := ask(ctx, q, func(ctx context.Context, n *node) (string, error) { return n.scripts.sendRelease(ctx, id).wait() },
 		q.settled(replyReleased), ignore[string])
 	return q.decide(id.resource, replyReleased, answers)
 }

@@ -118,10 +118,10 @@ func (s *scripts) acquireArgs(r *request) []any {
 
 // granted reads the answer of acquire.
 func (s *scripts) granted(ctx context.Context, r *request, reply any, err error) (grant, error) {
-	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return grant{}, s.wrongType(ctx, r)
-	}
 	if err != nil {
+		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return grant{}, s.wrongType(ctx, r)
+		}
 		return grant{}, interpret(ctx, "acquire", r.resource, err)
 	}
 	if text, ok := reply.(string); ok {
