@@ -2,6 +2,8 @@ package lease
 
 import (
 	"context"
+	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,11 +72,7 @@ func (w *wakeups) join() (*waiter, <-chan struct{}) {
 		w.idle.Stop()
 	}
 	if w.sub == nil {
-		w.sub = &subscription{
-			// The subscription outlives the call that needed it first.
-			pubsub: w.client.Subscribe(context.Background(), w.channel),
-			ready:  make(chan struct{}),
-		}
+		w.sub = &subscription{pubsub: w.subscribe(), ready: make(chan struct{})}
 		go w.listen(w.sub)
 	}
 	return me, w.sub.ready
@@ -105,14 +103,20 @@ func (w *wakeups) close() {
 	}
 }
 
-// healthCheck is how often an idle subscription is tried. The waiters' own looks find a dead one too.
-const healthCheck = time.Minute
+const (
+	// healthCheck is how long a subscription may be silent before it is tried. The waiters' own looks find a
+	// dead one too.
+	healthCheck = time.Minute
+	// resubscribeEvery is the pause between tries to reach a server that does not answer.
+	resubscribeEvery = 100 * time.Millisecond
+)
 
 // listen passes messages on until the subscription is closed. go-redis connects again by itself; what was
 // said meanwhile is lost, so after that everybody looks.
 func (w *wakeups) listen(s *subscription) {
-	first := true
-	for event := range s.pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheck)) {
+	first, tried := true, false
+	for {
+		event, err := s.pubsub.ReceiveTimeout(context.Background(), healthCheck)
 		switch e := event.(type) {
 		case *redis.Subscription:
 			if first {
@@ -126,8 +130,36 @@ func (w *wakeups) listen(s *subscription) {
 			n, _ := strconv.ParseInt(ms, 10, 32)
 			w.wakeOne(id, time.Duration(n)*time.Millisecond)
 		}
+		var silence net.Error
+		switch {
+		case err == nil:
+			tried = false
+		case errors.Is(err, redis.ErrClosed):
+			return
+		case errors.As(err, &silence) && silence.Timeout() && !tried:
+			tried = true
+			_ = s.pubsub.Ping(context.Background()) // should it fail, so does the next Receive
+		case tried:
+			tried = false
+			w.renew(s)
+		default:
+			<-time.After(resubscribeEvery)
+		}
 	}
 }
+
+// renew replaces a connection that does not even answer when it is tried.
+func (w *wakeups) renew(s *subscription) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sub == s {
+		_ = s.pubsub.Close()
+		s.pubsub = w.subscribe()
+	}
+}
+
+// subscribe returns a subscription that outlives the call that needed it first.
+func (w *wakeups) subscribe() *redis.PubSub { return w.client.Subscribe(context.Background(), w.channel) }
 
 func (w *wakeups) wakeOne(id string, in time.Duration) {
 	w.mu.Lock()

@@ -31,7 +31,7 @@ if lease then
   local ttl, label
   if #lease == 33 and string.byte(lease) == 126 then -- "~"
     turn = string.sub(lease, 2) == string.sub(waiter, 1, 32)
-    ttl, label = math.max(redis.call('PTTL', KEYS[1]), 1), 'reserved'
+    if not turn then ttl, label = math.max(redis.call('PTTL', KEYS[1]), 1), 'reserved' end
   else
     local nonce, token
     nonce, token, label = string.match(lease, '^(%x+) (%d+) (.*)$')
@@ -90,5 +90,5 @@ else
 end
 if ARGV[4] ~= '0' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. token .. ' ' .. ARGV[3], 'PX', ARGV[2])
-if waiter ~= '' then redis.call('ZREM', KEYS[3], waiter) end
+if waiter ~= '' and not turn then redis.call('ZREM', KEYS[3], waiter) end -- whose turn it is has left it
 return token

@@ -24,9 +24,15 @@ if #KEYS == 1 or redis.call('EXISTS', KEYS[2]) == 0 then
   return 'released'
 end
 
+-- Those behind are told before the head: Redis sends what was said last first.
+local behind = ARGV[4] == '1' and 1 or 8 -- in a cluster the dead are not told from the living
 local head, heard
 repeat
   head = redis.call('ZPOPMIN', KEYS[2])[1]
+  for place, waiter in ipairs(head and redis.call('ZRANGE', KEYS[2], 0, behind - 1) or {}) do
+    local ms = string.format('%d', place * tonumber(ARGV[3]))
+    redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
+  end
   heard = head and redis.pcall('PUBLISH', ARGV[2] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
 until not head or heard ~= 0 or ARGV[4] ~= '1'
 
@@ -34,10 +40,5 @@ if head and ARGV[3] ~= '0' then
   redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[3])
 else
   redis.call('DEL', KEYS[1])
-end
-local behind = ARGV[4] == '1' and 1 or 8 -- in a cluster the dead are not told from the living
-for place, waiter in ipairs(head and redis.call('ZRANGE', KEYS[2], 0, behind - 1) or {}) do
-  local ms = string.format('%d', place * tonumber(ARGV[3]))
-  redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
 end
 return 'released'
