@@ -159,7 +159,9 @@ func (w *wakeups) renew(s *subscription) {
 }
 
 // subscribe returns a subscription that outlives the call that needed it first.
-func (w *wakeups) subscribe() *redis.PubSub { return w.client.Subscribe(context.Background(), w.channel) }
+func (w *wakeups) subscribe() *redis.PubSub {
+	return w.client.Subscribe(context.Background(), w.channel)
+}
 
 func (w *wakeups) wakeOne(id string, in time.Duration) {
 	w.mu.Lock()
