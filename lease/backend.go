@@ -21,8 +21,8 @@ type backend interface {
 	renewAll(batch []renewal)
 	// groups parts leases by where they live: a server that hangs must cost no lease on another.
 	groups(leases []*Lease) [][]*Lease
-	// refresh looks again where resources live, after a server could not be reached.
-	refresh(ctx context.Context)
+	// refresh looks again where resources live, after a server has not answered. It does not keep the caller.
+	refresh()
 }
 
 // ident is what the scripts need to know of a lease.

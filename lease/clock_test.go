@@ -48,6 +48,67 @@ func (c *handClock) move(monotonic, wall, boot time.Duration) {
 	c.boot += boot
 }
 
+// firingClock is a handClock whose timers fire when it is moved past them.
+type firingClock struct {
+	*handClock
+	set    chan struct{} // receives one for each timer that is set
+	timers map[*handTimer]time.Time
+}
+
+func newFiringClock() *firingClock {
+	return &firingClock{handClock: newHandClock(), set: make(chan struct{}, 64), timers: map[*handTimer]time.Time{}}
+}
+
+func (c *firingClock) fake() *lease.FakeClock {
+	fake := c.handClock.fake()
+	fake.AfterFuncFunc = func(d time.Duration, f func()) lease.Timer {
+		t := &handTimer{clock: c, f: f}
+		t.Reset(d)
+		return t
+	}
+	return fake
+}
+
+// advance moves all clocks and returns how many timers have fired.
+func (c *firingClock) advance(d time.Duration) (fired int) {
+	c.move(d, 0, 0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t, at := range c.timers {
+		if !at.After(c.monotonic) {
+			delete(c.timers, t)
+			fired++
+			go t.f()
+		}
+	}
+	return fired
+}
+
+// handTimer is a timer of a firingClock.
+type handTimer struct {
+	clock *firingClock
+	f     func()
+}
+
+// Reset sets the timer anew.
+func (t *handTimer) Reset(d time.Duration) bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	_, was := t.clock.timers[t]
+	t.clock.timers[t] = t.clock.monotonic.Add(d)
+	t.clock.set <- struct{}{}
+	return was
+}
+
+// Stop keeps the timer from firing.
+func (t *handTimer) Stop() bool {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	_, was := t.clock.timers[t]
+	delete(t.clock.timers, t)
+	return was
+}
+
 // I6: the lease ends by the most pessimistic of this host's clocks.
 func TestInvariant6_TheMostPessimisticClockCounts(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -34,6 +35,24 @@ func setupCluster(t *testing.T, c *services.Cluster, opts lease.Options) onClust
 	opts.Prefix = b.prefix
 	b.m = manager(t, b.client, opts)
 	return b
+}
+
+// untilReplicated waits until a replica has what the key's primary has now.
+func (b onCluster) untilReplicated(t *testing.T, key string) {
+	t.Helper()
+	primary, err := b.client.MasterForKey(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := primary.Pipeline()
+	pipe.Set(t.Context(), key+":marker", "", time.Minute)
+	replicas := pipe.Do(t.Context(), "WAIT", 1, 10_000)
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := replicas.Int(); err != nil || n < 1 {
+		t.Fatalf("%d replicas have it: %v", n, err)
+	}
 }
 
 func (b onCluster) slot(t *testing.T, key string) int {
@@ -98,8 +117,7 @@ func aScriptOnOneNode(t *testing.T, c *services.Cluster) {
 	flush(c.Nodes[1])
 	flush(c.Nodes[2])
 	for i, l := range held {
-		left := l.Remaining()
-		eventually(t, "a renewal on each node", func() bool { return l.Remaining() > left })
+		eventually(t, "a renewal on each node", renewedSince(l))
 		if err := l.Err(); err != nil {
 			t.Errorf("on node %d: %v", i, err)
 		}
@@ -289,9 +307,18 @@ func TestAPromotedReplicaIsFoundSoon(t *testing.T) {
 	b.m = manager(t, b.client, lease.Options{Prefix: b.prefix})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
+	// On clients of their own, since looking for the new primary helps all that share one.
+	asks := manager(t, testenv.ClusterClient(t, c, nil), lease.Options{Prefix: b.prefix})
+	renews := manager(t, testenv.ClusterClient(t, c, nil), lease.Options{Prefix: t.Name() + "-by-hand"})
+	byHand, err := renews.TryAcquire(ctx, "held{}", 20*time.Second, &lease.AcquireOptions{NoRenewal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	held := b.acquire(t, "held{}", 20*time.Second, &lease.AcquireOptions{RenewEvery: 100 * time.Millisecond})
 	leaseKey, _ := lease.KeysOf(b.prefix, "held{}")
 	slot := b.slot(t, leaseKey)
+	_, err = asks.TryAcquire(ctx, "held{}", time.Minute, nil)
+	wantErr(t, err, lease.ErrHeld)
 	primary, err := c.Primary(ctx, slot)
 	if err != nil {
 		t.Fatal(err)
@@ -300,6 +327,7 @@ func TestAPromotedReplicaIsFoundSoon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.untilReplicated(t, leaseKey)
 	if err := primary.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -312,4 +340,11 @@ func TestAPromotedReplicaIsFoundSoon(t *testing.T) {
 	_, err = b.m.Acquire(soon, "held{}", time.Minute, nil)
 	wantErr(t, err, lease.ErrHeld) // by the word of the new primary
 	eventually(t, "a renewal there", func() bool { return held.Remaining() > left })
+	eventually(t, "an answer to one who asks once, and again", func() bool {
+		_, err := asks.TryAcquire(ctx, "held{}", time.Minute, nil)
+		return errors.Is(err, lease.ErrHeld)
+	})
+	eventually(t, "an answer to a renewal by hand", func() bool {
+		return !errors.Is(byHand.Renew(ctx, 20*time.Second), lease.ErrUnavailable)
+	})
 }

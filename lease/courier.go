@@ -2,7 +2,9 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +46,7 @@ func newCourier(client redis.UniversalClient) *courier {
 
 // parcel is one call.
 type parcel struct {
-	ctx    context.Context //nolint:containedctx // the values of a call travel with it
+	ctx    context.Context //nolint:containedctx // the caller's; once sent, a call is not ended by it
 	script *redis.Script
 	keys   []string
 	args   []any
@@ -54,9 +56,14 @@ type parcel struct {
 	err   error
 }
 
-// take takes a call and returns at once. ctx gives it its values, and not its end.
+// errNotSent is the end of a call that nobody waited for any more by the time it could be sent.
+var errNotSent = errors.New("given up before it was sent")
+
+// take takes a call and returns at once. ctx gives it its values; should it end before the call could be sent,
+// the call is not made, and ends with errNotSent: what hung and answers again is not to be busy with granting
+// leases to nobody.
 func (c *courier) take(ctx context.Context, script *redis.Script, keys []string, args ...any) *parcel {
-	p := &parcel{ctx: context.WithoutCancel(ctx), script: script, keys: keys, args: args, done: make(chan struct{})}
+	p := &parcel{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, p)
@@ -98,20 +105,41 @@ func (c *courier) relieve() {
 func (c *courier) send() {
 	for {
 		runtime.Gosched() // who has just been answered may have another call to make
-		c.mu.Lock()
-		batch := c.waiting[:min(len(c.waiting), maxTogether)]
-		c.waiting = c.waiting[len(batch):]
+		batch := c.next()
 		if len(batch) == 0 {
-			c.waiting = nil
-			c.senders--
-			c.mu.Unlock()
 			return
 		}
-		c.mu.Unlock()
 		c.deliver(batch)
 	}
 }
 
+// next takes what is to be sent now. Where nothing is, the sender that asks is none any more.
+func (c *courier) next() []*parcel {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.waiting) > 0 {
+		batch := c.waiting[:min(len(c.waiting), maxTogether)]
+		c.waiting = c.waiting[len(batch):]
+		if batch = slices.DeleteFunc(batch, (*parcel).givenUp); len(batch) > 0 {
+			return batch
+		}
+	}
+	c.waiting = nil
+	c.senders--
+	return nil
+}
+
+// givenUp ends a call that nobody waits for.
+func (p *parcel) givenUp() bool {
+	if p.ctx.Err() == nil {
+		return false
+	}
+	p.err = errNotSent
+	close(p.done)
+	return true
+}
+
+// deliver sends calls together. go-redis is given the values of the first caller's context for all of them.
 func (c *courier) deliver(batch []*parcel) {
 	if len(batch) == 1 {
 		batch[0].run(c.client)
@@ -122,7 +150,7 @@ func (c *courier) deliver(batch []*parcel) {
 	for i, p := range batch {
 		answers[i] = pipe.EvalSha(p.ctx, p.script.Hash(), p.keys, p.args...)
 	}
-	_, _ = pipe.Exec(batch[0].ctx) // each command has its own error
+	_, _ = pipe.Exec(context.WithoutCancel(batch[0].ctx)) // each command has its own error
 	for i, p := range batch {
 		if err := answers[i].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			go p.run(c.client) // a pipeline does not fall back by itself
@@ -134,7 +162,7 @@ func (c *courier) deliver(batch []*parcel) {
 }
 
 func (p *parcel) run(client *redis.Client) {
-	p.reply, p.err = p.script.Run(p.ctx, client, p.keys, p.args...).Result()
+	p.reply, p.err = p.script.Run(context.WithoutCancel(p.ctx), client, p.keys, p.args...).Result()
 	close(p.done)
 }
 
@@ -163,15 +191,18 @@ func settled[T any](value T, err error) future[T] {
 	return future[T]{done, func() (T, error) { return value, err }}
 }
 
-// await returns early when ctx ends. late, where it is not nil, waits for the call that was left behind;
-// there is then neither value nor error.
-func (f future[T]) await(ctx context.Context) (value T, late func(), err error) {
+// await returns early when ctx ends. late, where it is not nil, waits for the call that was left behind and
+// returns its error; there is then neither value nor error.
+func (f future[T]) await(ctx context.Context) (value T, late func() error, err error) {
 	select {
 	case <-f.done:
 		value, err = f.value()
 		return value, nil, err
 	case <-ctx.Done():
-		return value, func() { <-f.done }, nil
+		return value, func() error {
+			_, err := f.wait()
+			return err
+		}, nil
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -122,17 +121,15 @@ func interpret(ctx context.Context, verb, resource string, err error) error {
 	return fmt.Errorf("%w: %s %q: %w", ErrUnavailable, verb, resource, err)
 }
 
-// mayHaveGranted reports whether an acquire that failed may have been carried out all the same. It
-// was not, where Redis answered with an error (the script's last command is the one that grants) or
-// could not be connected to.
+// mayHaveGranted reports whether an acquire that failed may have been carried out all the same: go-redis tries
+// again by itself, and its last error says nothing of an earlier try whose reply was lost. Nothing was granted where
+// the script has the last word, since it looks for the caller's own nonce first, even if it is then not allowed to write.
 func mayHaveGranted(err error) bool {
-	var answer redis.Error
 	if errors.Is(err, errUnconfirmed) {
 		return true
 	}
-	if errors.As(err, &answer) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {
+	if errors.Is(err, errNotSent) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {
 		return false
 	}
-	var network *net.OpError
-	return !errors.As(err, &network) || network.Op != "dial"
+	return !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "OOM") && !redis.HasErrorPrefix(err, "NOREPLICAS")
 }

@@ -129,11 +129,18 @@ func (k *keeper) send() {
 // renew sends a batch and hands each lease its answer.
 func (k *keeper) renew(leases []*Lease) {
 	start := k.clock.now()
-	batch := make([]renewal, len(leases))
-	for i, l := range leases {
-		batch[i] = renewal{lease: l, ttl: l.currentTTL()}
+	batch := make([]renewal, 0, len(leases))
+	for _, l := range leases {
+		ttl := l.currentTTL()
+		if over := l.Err(); over != nil { // while it waited to be sent
+			_ = l.renewed(start, ttl, "", over)
+			continue
+		}
+		batch = append(batch, renewal{lease: l, ttl: ttl})
 	}
-	k.backend.renewAll(batch)
+	if len(batch) > 0 {
+		k.backend.renewAll(batch)
+	}
 	for _, b := range batch {
 		if err := b.lease.renewed(start, b.ttl, b.answer, b.err); err != nil && b.lease.Err() == nil {
 			b.lease.m.opts.Logger.Warn("lease not renewed, trying again", "resource", b.lease.resource, "error", err)

@@ -236,7 +236,8 @@ func (l *Lease) settle(answer string) error {
 // cancelled still has to release; ctx gives it its values. No renewal is sent after it returned.
 //
 // It returns nil when the lease was ours until now, and again when it is called again; ErrLost when
-// it was not, in which case nothing of anybody else's is touched; ErrUnavailable when Redis could
+// it was not, in which case nothing of anybody else's is touched. (Where a reply was lost, go-redis asks again, and
+// the successor may have the lease by then: that reads as ErrLost too, since it cannot be told from a loss.) ErrUnavailable when Redis could
 // not be told, in which case another call tries again and the TTL ends the lease at the latest.
 func (l *Lease) Release(ctx context.Context) error {
 	renewing, removed, lost := l.beginRelease()

@@ -83,6 +83,13 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
+// renewedSince tells whether a lease has been renewed since: it then has more time left than has passed by. (More than
+// it had is too much to ask: that would be a matter of when one looks.)
+func renewedSince(l *lease.Lease) func() bool {
+	left, began := l.Remaining(), time.Now()
+	return func() bool { return l.Remaining() > left-time.Since(began)+5*time.Millisecond }
+}
+
 func within(t *testing.T, what string, d time.Duration, done <-chan struct{}) {
 	t.Helper()
 	timer := time.NewTimer(d)

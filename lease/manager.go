@@ -13,6 +13,9 @@ import (
 // Manager grants leases over one Redis: a single server, a primary behind Sentinel, or a cluster.
 // It is safe for concurrent use and needs no closing: it has goroutines and a subscription only
 // while leases are renewed or awaited. The client stays the caller's.
+//
+// Calls made at the same time over a *redis.Client travel together in pipelines. go-redis's hooks, such as a tracer,
+// see those as pipelines under the context values of one of the calls; renewals, which travel likewise, have none.
 type Manager struct {
 	backend backend
 	opts    Options
@@ -111,6 +114,7 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	g, late, err := m.backend.sendAcquire(ctx, &asked).await(ctx)
 	switch elapsed, _ := m.opts.clock.now().since(start); {
 	case late != nil:
+		m.backend.refresh()
 		m.abandon(ctx, &asked, late)
 		return nil, interpret(ctx, "acquire", r.resource, ctx.Err())
 	case err != nil && mayHaveGranted(err):
@@ -126,9 +130,8 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 }
 
 // do runs a call to Redis and returns early when ctx ends: go-redis does not let a cancelled context
-// interrupt a command under way. late, where it is not nil, waits for the call that was left behind;
-// there is then neither value nor error.
-func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(), err error) {
+// interrupt a command under way. late is as with await.
+func do[T any](ctx context.Context, call func() (T, error)) (value T, late func() error, err error) {
 	if ctx.Done() == nil {
 		value, err = call()
 		return value, nil, err
@@ -136,13 +139,24 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(
 	return async(call).await(ctx)
 }
 
-// abandon removes what an attempt may have been granted without our knowing, once what is still under way
-// has arrived.
-func (m *Manager) abandon(ctx context.Context, r *request, underWay func()) {
-	m.cleanUp(ctx, underWay, func(detached context.Context) {
-		m.remove(detached, r.ident)
-		if underWay != nil && r.waiter != "" {
-			m.giveUpPlace(detached, r.ident, r.waiter) // taken again, if the caller has left the queue already
+// abandon removes what an attempt may have been granted without our knowing. underWay, where it is not nil, waits
+// for what is still to come of it.
+func (m *Manager) abandon(ctx context.Context, r *request, underWay func() error) {
+	var err error
+	wait := func() bool {
+		err = underWay()
+		return !errors.Is(err, errNotSent)
+	}
+	if underWay == nil {
+		wait = nil
+	}
+	m.cleanUp(ctx, wait, func(detached context.Context) {
+		if err == nil || mayHaveGranted(err) {
+			m.remove(detached, r.ident)
+		}
+		// It may have taken a place again that the caller has given up. One who still waits keeps it.
+		if underWay != nil && r.waiter != "" && !m.wakeups.waits(r.waiter) {
+			m.giveUpPlace(detached, r.ident, r.waiter)
 		}
 	})
 }
@@ -158,14 +172,14 @@ func (m *Manager) cleanUpAfter(l *Lease) {
 	m.cleanUp(context.Background(), nil, func(ctx context.Context) { m.remove(ctx, l.ident) })
 }
 
-// cleanUp runs what has to be done whether or not ctx has ended. It outlives ctx, within
-// ReleaseTimeout, but does not keep the caller beyond it.
-func (m *Manager) cleanUp(ctx context.Context, first func(), work func(detached context.Context)) {
+// cleanUp runs what has to be done whether or not ctx has ended: work, if first, where there is one, finds that it is
+// needed. It outlives ctx, within ReleaseTimeout, but does not keep the caller beyond it.
+func (m *Manager) cleanUp(ctx context.Context, first func() bool, work func(detached context.Context)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if first != nil {
-			first()
+		if first != nil && !first() {
+			return
 		}
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opts.ReleaseTimeout)
 		defer cancel()

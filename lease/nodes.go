@@ -111,20 +111,34 @@ func agree[T any](answers []answer[T], fits func(answer[T]) bool) int {
 	return n
 }
 
-// identify asks a node's server who it is, once, where that is allowed.
-func (n *node) identify(ctx context.Context) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.runID != "" {
-		return
+// identify asks a node's server who it is, until it has said so or that it may not be asked. No lock is held while
+// it answers: it may hang. A server that cannot be reached counts as down: it could be one that is reached twice.
+func (n *node) identify(ctx context.Context) error {
+	if n.known() != "" {
+		return nil
 	}
 	info, err := n.scripts.client.Info(ctx, "server").Result()
+	var refusal redis.Error
+	id := ""
 	switch _, rest, found := strings.Cut(info, "run_id:"); {
-	case err != nil && redis.HasErrorPrefix(err, "NOPERM"), err == nil && !found:
-		n.runID = unknownServer
-	case err == nil:
-		n.runID, _, _ = strings.Cut(rest, "\r\n")
+	case err == nil && found:
+		id, _, _ = strings.Cut(rest, "\r\n")
+	case err == nil, redis.HasErrorPrefix(err, "NOPERM"):
+		id = unknownServer
+	case !errors.As(err, &refusal):
+		return err
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.runID = id
+	return nil
+}
+
+// known is what the node's server has said that it is; "" where it has not been asked.
+func (n *node) known() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.runID
 }
 
 // unknownServer is a server that may not be asked who it is.
@@ -134,9 +148,7 @@ const unknownServer = "?"
 func (q *quorum) sameServer() error {
 	var seen []string
 	for i, n := range q.nodes {
-		n.mu.Lock()
-		id := n.runID
-		n.mu.Unlock()
+		id := n.known()
 		if id == "" || id == unknownServer {
 			continue
 		}

@@ -65,15 +65,15 @@ func (s *scripts) renewAll(batch []renewal) {
 		}
 	}
 	if failed {
-		s.refresh(context.Background())
+		s.refresh()
 	}
 }
 
 // refresh has the client of a cluster look again which server has which slots: by itself it goes on dialling one
 // that is no more for up to a minute.
-func (s *scripts) refresh(ctx context.Context) {
+func (s *scripts) refresh() {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		cluster.ReloadState(ctx)
+		cluster.ReloadState(context.Background()) // in the background
 	}
 }
 

@@ -77,7 +77,8 @@ func (f *five) take(t *testing.T, down ...int) token.Token {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	l, err := f.q.Acquire(ctx, "r", time.Minute, nil)
+	// A share that arrives late at a server that is cut off then stays for its TTL, so that has to be short.
+	l, err := f.q.Acquire(ctx, "r", 5*time.Second, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +169,34 @@ func TestAQuorumLivesWithAMinorityDown(t *testing.T) {
 	}
 	f.proxies[0].Resume()
 	eventually(t, "no share to be left", func() bool { return f.shares(t) == 0 })
+}
+
+// A server that hangs from the first call on has not even said yet which server it is.
+func TestAServerThatHangsAtFirstCostsNoMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
+	f := setupFive(t, lease.QuorumOptions{})
+	var clients []redis.UniversalClient
+	for _, proxy := range f.proxies { // more patient than the limit
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second})
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	q, err := lease.NewQuorum(clients, &lease.QuorumOptions{Options: lease.Options{Prefix: "p"}, NodeTimeout: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.proxies[0].Hang()
+	defer f.proxies[0].Resume()
+	for range 3 {
+		began := time.Now()
+		l, err := q.TryAcquire(t.Context(), "r", time.Minute, nil)
+		if took := time.Since(began); err != nil || took > time.Second {
+			t.Fatalf("%v after %v", err, took)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestAQuorumWithoutAMajorityGrantsNothing(t *testing.T) {

@@ -24,7 +24,9 @@ func (q *quorum) sendRelease(ctx context.Context, id ident) future[string] {
 func (q *quorum) runAcquire(ctx context.Context, r *request) (grant, error) {
 	granted := func(a answer[grant]) bool { return a.err == nil }
 	answers := ask(ctx, q, func(ctx context.Context, n *node) (grant, error) {
-		n.identify(ctx)
+		if err := n.identify(ctx); err != nil {
+			return grant{}, fmt.Errorf("asking who it is: %w", err)
+		}
 		return n.scripts.sendAcquire(ctx, r).wait()
 	}, func(answers []answer[grant]) bool { return agree(answers, granted) >= q.majority }, func(n *node, _ grant, err error) {
 		// A share that comes too late to be counted is given back: it would block the node.
@@ -206,7 +208,7 @@ func allRenewed(a answer[[]renewal]) bool {
 	return true
 }
 
-func (q *quorum) refresh(context.Context) {}
+func (q *quorum) refresh() {}
 
 func (q *quorum) groups(leases []*Lease) [][]*Lease { return [][]*Lease{leases} }
 

@@ -122,7 +122,7 @@ func (s *scripts) granted(ctx context.Context, r *request, reply any, err error)
 		if redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return grant{}, s.wrongType(ctx, r)
 		}
-		return grant{}, interpret(ctx, "acquire", r.resource, err)
+		return grant{}, s.failed(ctx, "acquire", r.resource, err)
 	}
 	if text, ok := reply.(string); ok {
 		tok, err := token.Parse(text)
@@ -153,25 +153,36 @@ func refusal(r *request, reply any) error {
 	return unexpected("acquire", r.resource, reply)
 }
 
-// wrongType finds out which of the keys is of another type.
+// wrongType finds out which of the keys is of another type. It returns early when ctx ends.
 func (s *scripts) wrongType(ctx context.Context, r *request) error {
-	bad := &BadKeyError{Resource: r.resource, Key: r.keys.queue, Why: "of another type"}
+	bad, late, err := do(ctx, func() (string, error) { return s.foreignKey(ctx, r) })
+	switch {
+	case late != nil:
+		return interpret(ctx, "acquire", r.resource, ctx.Err())
+	case err != nil:
+		return s.failed(ctx, "acquire", r.resource, err)
+	}
+	return &BadKeyError{Resource: r.resource, Key: bad, Why: "of another type"}
+}
+
+func (s *scripts) foreignKey(ctx context.Context, r *request) (string, error) {
+	bad := r.keys.queue
 	for _, key := range []string{r.keys.lease, r.keys.counter} {
 		typ, err := s.client.Type(ctx, key).Result()
 		if err != nil {
-			return interpret(ctx, "acquire", r.resource, err)
+			return "", err
 		}
 		if typ != "string" && typ != "none" {
-			bad.Key = key
+			bad = key
 		}
 	}
-	return bad
+	return bad, nil
 }
 
 func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error) {
 	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter}, id.secret, fence.String(), s.idle).Slice()
 	if err != nil {
-		return "", 0, interpret(ctx, "reissue", id.resource, err)
+		return "", 0, s.failed(ctx, "reissue", id.resource, err)
 	}
 	if field(reply, 0) != replyReissued {
 		return field(reply, 0), 0, nil
@@ -185,7 +196,7 @@ func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (
 
 func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
 	reply, err := s.renew.Run(ctx, s.client, []string{id.keys.lease}, id.secret, milliseconds(ttl)).Text()
-	return reply, interpret(ctx, "renew", id.resource, err)
+	return reply, s.failed(ctx, "renew", id.resource, err)
 }
 
 func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
@@ -208,7 +219,7 @@ func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 			go s.handOnLater(context.WithoutCancel(ctx), id)
 		}
 	}
-	return reply, interpret(ctx, "release", id.resource, err)
+	return reply, s.failed(ctx, "release", id.resource, err)
 }
 
 // handOn releases the lease to the head of the queue; free tells that it is released already.
@@ -234,7 +245,7 @@ func (s *scripts) handOnLater(ctx context.Context, id ident) {
 
 func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {
 	err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation, s.counts).Err()
-	return interpret(ctx, "leave the queue of", id.resource, err)
+	return s.failed(ctx, "leave the queue of", id.resource, err)
 }
 
 // runFill gives a node of a quorum its share of a lease back.
@@ -242,6 +253,14 @@ func (s *scripts) runFill(ctx context.Context, l *Lease, ttl time.Duration, tok 
 	reply, err := s.fill.Run(ctx, s.client, []string{l.keys.lease, l.keys.counter},
 		l.secret, milliseconds(ttl), l.label, s.idle, tok.String()).Text()
 	return reply, interpret(ctx, "fill", l.resource, err)
+}
+
+// failed is interpret, and has the client of a cluster look for other servers.
+func (s *scripts) failed(ctx context.Context, verb, resource string, err error) error {
+	if err != nil {
+		s.refresh()
+	}
+	return interpret(ctx, verb, resource, err)
 }
 
 // field returns the text at index i of a reply, "" where there is none.

@@ -83,8 +83,7 @@ func TestCase17_ARefusalOfTheServerIsUnavailable(t *testing.T) {
 			if b.exists(t, "own:{held}:lease") {
 				t.Error("the lease is still there")
 			}
-			left := renewed.Remaining()
-			eventually(t, "a renewal after the refusal", func() bool { return renewed.Remaining() > left })
+			eventually(t, "a renewal after the refusal", renewedSince(renewed))
 		})
 	}
 }

@@ -45,7 +45,7 @@ func (m *Manager) Acquire(ctx context.Context, resource string, ttl time.Duratio
 
 // poll asks again and again, where nobody tells.
 func (m *Manager) poll(ctx context.Context, r *request) (*Lease, error) {
-	me, never := &waiter{}, make(chan struct{})
+	me := &waiter{}
 	var last error
 	for {
 		l, err := m.attempt(ctx, r)
@@ -53,7 +53,7 @@ func (m *Manager) poll(ctx context.Context, r *request) (*Lease, error) {
 		if err == nil || !worthWaiting(ctx, err) {
 			return l, ended(ctx, last)
 		}
-		if m.pause(ctx, me, m.nextLook(err, never)); ctx.Err() != nil {
+		if m.pause(ctx, me, m.nextLook(err, false)); ctx.Err() != nil {
 			return nil, ended(ctx, last)
 		}
 	}
@@ -74,26 +74,50 @@ func answered(ctx context.Context, last, err error) error {
 // wait queues up and takes the lease when it is its turn. last is the outcome of a first attempt.
 func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, error) {
 	me, ready := m.wakeups.join()
-	defer m.wakeups.part(me)
+	r.waiter = me.id + m.wakeups.id
+	l, behind, err := m.queueUp(ctx, r, me, ready, last)
+	// An attempt that comes to its end from now on finds that nobody waits, and gives the place up itself.
+	m.wakeups.part(me)
+	switch {
+	case err != nil:
+		m.leave(ctx, r)
+	case behind:
+		go m.leave(ctx, r)
+	}
+	return l, err
+}
+
+// queueUp asks until the lease is granted or waiting is over. behind tells that attempts were left behind, which
+// may have taken a place in the queue since.
+func (m *Manager) queueUp(ctx context.Context, r *request, me *waiter, ready <-chan struct{}, last error) (l *Lease, behind bool, err error) {
 	select {
 	case <-ready:
 	case <-ctx.Done():
 	case <-time.After(m.opts.PollEvery): // go on without: being told may not be allowed here
 	}
-	r.waiter = me.id + m.wakeups.id
 	for {
+		told := isClosed(ready) // what is said from now on is heard
 		l, err := m.attemptFor(ctx, r)
 		if err == nil {
-			return l, nil
+			return l, behind, nil
 		}
+		behind = behind || mayHaveGranted(err)
 		last = answered(ctx, last, err)
 		if worthWaiting(ctx, err) {
-			m.pause(ctx, me, m.nextLook(err, ready))
+			m.pause(ctx, me, m.nextLook(err, told))
 		}
 		if !worthWaiting(ctx, err) {
-			m.leave(ctx, r)
-			return nil, ended(ctx, last)
+			return nil, behind, ended(ctx, last)
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -101,26 +125,20 @@ func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, err
 // over meanwhile.
 const longestAttempt = 2 * time.Second
 
-// attemptFor is attempt within longestAttempt. Where no server was reached, it has the client look for others.
+// attemptFor is attempt within longestAttempt.
 func (m *Manager) attemptFor(ctx context.Context, r *request) (*Lease, error) {
 	short, cancel := context.WithTimeout(ctx, longestAttempt)
 	defer cancel()
-	l, err := m.attempt(short, r)
-	if err != nil && errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
-		m.backend.refresh(ctx)
-	}
-	return l, err
+	return m.attempt(short, r)
 }
 
-// nextLook is when a waiter looks again if nobody tells it to.
-func (m *Manager) nextLook(err error, ready <-chan struct{}) time.Duration {
+// nextLook is when a waiter looks again if nobody tells it to, which takes that it could have been told since it asked.
+func (m *Manager) nextLook(err error, told bool) time.Duration {
 	var held *HeldError
 	if !errors.As(err, &held) {
 		return m.jitter()
 	}
-	select {
-	case <-ready:
-	default:
+	if !told {
 		return min(m.jitter(), held.TTL+time.Millisecond)
 	}
 	// The head watches the holder's TTL, and those behind it the ones before them: should they be no
@@ -158,7 +176,7 @@ func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
 	}
 }
 
-// leave gives up the place in the queue, and what was kept for it, without keeping the caller.
+// leave gives up the place in the queue, and what was kept for it. It does not keep the caller beyond the end of ctx.
 func (m *Manager) leave(ctx context.Context, r *request) {
 	id, waiter := r.ident, r.waiter
 	m.cleanUp(ctx, nil, func(detached context.Context) { m.giveUpPlace(detached, id, waiter) })

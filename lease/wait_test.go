@@ -216,33 +216,6 @@ func TestTheHeadTakesOverWhenTheHolderDies(t *testing.T) {
 	}
 }
 
-// Waiting costs nothing: an idle waiter behind a holder that renews sends at most four commands a minute.
-func TestAnIdleWaiterIsQuiet(t *testing.T) {
-	t.Parallel()
-	b := setup(t, lease.Options{})
-	holder := b.acquire(t, "r", 30*time.Second, nil)
-	p := setupProxied(t, lease.Options{}, nil)
-	spy := &spyHook{}
-	p.client.AddHook(spy)
-	waiting := manager(t, p.client, lease.Options{Prefix: b.prefix})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan struct{})
-	b.queueUp(ctx, t, waiting, func(*lease.Lease, error) { close(done) })
-	before := spy.count()
-	idle := time.NewTimer(12 * time.Second) // a renewal of the holder lies within
-	defer idle.Stop()
-	<-idle.C
-	if n := spy.count() - before; n > 0 {
-		t.Errorf("%d commands in 12 s, where 4 a minute are allowed", n)
-	}
-	if holder.Err() != nil {
-		t.Error(holder.Err())
-	}
-	cancel()
-	<-done
-}
-
 // With the queue off nothing is kept for anybody, and waiters are told all the same.
 func TestWithoutAQueueNothingIsReserved(t *testing.T) {
 	t.Parallel()

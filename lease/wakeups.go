@@ -37,7 +37,7 @@ type waiter struct {
 }
 
 type subscription struct {
-	pubsub *redis.PubSub
+	pubsub *redis.PubSub // another one only under the wakeups' mu, and only by its listener
 	ready  chan struct{} // closed once Redis has confirmed it
 }
 
@@ -50,19 +50,11 @@ func newWakeups(client redis.UniversalClient, prefix string) *wakeups {
 func (w *wakeups) listening() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sub == nil {
-		return false
-	}
-	select {
-	case <-w.sub.ready:
-		return true
-	default:
-		return false
-	}
+	return w.sub != nil && isClosed(w.sub.ready)
 }
 
-// join registers a waiter and sees to the subscription. The channel it returns is closed once
-// messages can arrive.
+// join registers a waiter and sees to the subscription, without keeping the caller. The channel it returns is
+// closed once messages can arrive.
 func (w *wakeups) join() (*waiter, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +64,7 @@ func (w *wakeups) join() (*waiter, <-chan struct{}) {
 		w.idle.Stop()
 	}
 	if w.sub == nil {
-		w.sub = &subscription{pubsub: w.subscribe(), ready: make(chan struct{})}
+		w.sub = &subscription{pubsub: w.client.Subscribe(context.Background()), ready: make(chan struct{})}
 		go w.listen(w.sub)
 	}
 	return me, w.sub.ready
@@ -95,12 +87,29 @@ func (w *wakeups) part(me *waiter) {
 
 // close ends the subscription, if still nobody waits.
 func (w *wakeups) close() {
+	if pubsub := w.unused(); pubsub != nil {
+		_ = pubsub.Close() // the listener ends with it
+	}
+}
+
+// unused takes the subscription out of use, if nobody waits. Closing it may have to wait for a dial, which must not
+// be done with mu held.
+func (w *wakeups) unused() *redis.PubSub {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiters) == 0 && w.sub != nil {
-		_ = w.sub.pubsub.Close() // the listener ends with it
-		w.sub = nil
+	if len(w.waiters) > 0 || w.sub == nil {
+		return nil
 	}
+	pubsub := w.sub.pubsub
+	w.sub = nil
+	return pubsub
+}
+
+// waits reports whether a waiter, by its whole name in the queue, still waits.
+func (w *wakeups) waits(waiter string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiters[strings.TrimSuffix(waiter, w.id)] != nil
 }
 
 const (
@@ -115,6 +124,7 @@ const (
 // said meanwhile is lost, so after that everybody looks.
 func (w *wakeups) listen(s *subscription) {
 	first, tried := true, false
+	w.subscribe(s)
 	for {
 		event, err := s.pubsub.ReceiveTimeout(context.Background(), healthCheck)
 		switch e := event.(type) {
@@ -150,18 +160,25 @@ func (w *wakeups) listen(s *subscription) {
 
 // renew replaces a connection that does not even answer when it is tried.
 func (w *wakeups) renew(s *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.sub == s {
-		_ = s.pubsub.Close()
-		s.pubsub = w.subscribe()
+	_ = s.pubsub.Close()
+	if w.replace(s) {
+		w.subscribe(s)
 	}
 }
 
-// subscribe returns a subscription that outlives the call that needed it first.
-func (w *wakeups) subscribe() *redis.PubSub {
-	return w.client.Subscribe(context.Background(), w.channel)
+func (w *wakeups) replace(s *subscription) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sub != s {
+		return false
+	}
+	s.pubsub = w.client.Subscribe(context.Background())
+	return true
 }
+
+// subscribe dials, which may take its time, and asks for the messages; go-redis remembers for what, so that the
+// next Receive tries again where it failed.
+func (w *wakeups) subscribe(s *subscription) { _ = s.pubsub.Subscribe(context.Background(), w.channel) }
 
 func (w *wakeups) wakeOne(id string, in time.Duration) {
 	w.mu.Lock()
