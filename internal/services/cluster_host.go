@@ -56,7 +56,7 @@ func (h *host) localOnce(ctx context.Context) (*local, error) {
 	return p, nil
 }
 
-func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node redisServer, url, description string, err error) {
+func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node hurtable, url, description string, err error) {
 	path, err := findRedis()
 	if spec.Program != "" {
 		path, err = findProgram(spec.Program)
@@ -70,7 +70,7 @@ func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node red
 		return nil, "", "", err
 	}
 	r := &localRedis{l: l, path: path, dir: dir, args: spec.Args}
-	node, run := redisServer(r), r.run
+	node, run := hurtable(r), r.run
 	if spec.Sentinel != "" {
 		s := &localSentinel{localRedis: r, config: spec.Sentinel}
 		node, run = s, s.run

@@ -117,27 +117,116 @@ func (b *box) failure(ctx context.Context, err error) error {
 	return err
 }
 
-func (d *docker) startPostgres(ctx context.Context, own func(server), durable bool) (string, string, error) {
-	password := randomPassword()
-	b, err := d.run(ctx, own, boxSpec{
-		image: d.postgresImage,
-		env: map[string]string{
-			"POSTGRES_USER": postgresUser, "POSTGRES_PASSWORD": password, "POSTGRES_DB": "postgres",
-			"POSTGRES_INITDB_ARGS": "--no-sync",
-		},
-		args: postgresSettings(durable),
-		port: "5432/tcp",
+// onPort calls start with free ports until it succeeds, but repeats only where the container ended by itself, as it
+// does when its port is taken. A port of the engine's choice would be another one after each start.
+func (d *docker) onPort(start func(port int) (*box, error)) error {
+	var err error
+	for range portTries {
+		var port int
+		if port, err = freePort(); err != nil {
+			return err
+		}
+		var b *box
+		b, err = start(port)
+		if err == nil || b == nil || b.DockerContainer == nil || b.IsRunning() {
+			return err
+		}
+	}
+	return err
+}
+
+// endBy sends a container's server a signal and waits until the container has ended.
+func (b *box) endBy(ctx context.Context, signal string) error {
+	id := b.GetContainerID()
+	// A frozen process does not notice that it was killed.
+	_, _ = b.client.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+	if _, err := b.client.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	return poll(ctx, nil, func(ctx context.Context) error {
+		if !b.ended(ctx) {
+			return errors.New("the container is still running")
+		}
+		return nil
+	})
+}
+
+// again starts a container that has ended, with what is left of its data.
+func (b *box) again(ctx context.Context) error {
+	_, err := b.client.ContainerStart(ctx, b.GetContainerID(), client.ContainerStartOptions{})
+	return err
+}
+
+func (b *box) pause(ctx context.Context) error {
+	_, err := b.client.ContainerPause(ctx, b.GetContainerID(), client.ContainerPauseOptions{})
+	return err
+}
+
+func (b *box) resume(ctx context.Context) error {
+	_, err := b.client.ContainerUnpause(ctx, b.GetContainerID(), client.ContainerUnpauseOptions{})
+	return err
+}
+
+// dockerPostgres is a PostgreSQL in a container, ended and started many times.
+type dockerPostgres struct {
+	*box
+	password string
+}
+
+func (d *docker) startPostgres(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
+	if err := errors.Join(d.ensureImage(ctx, d.postgresImage), d.ensureReaper(ctx)); err != nil {
+		return nil, "", "", err
+	}
+	s := &dockerPostgres{password: randomPassword()}
+	var version string
+	err := d.onPort(func(port int) (_ *box, err error) {
+		s.box, err = d.run(ctx, own, boxSpec{
+			image: d.postgresImage,
+			env: map[string]string{
+				"POSTGRES_USER": postgresUser, "POSTGRES_PASSWORD": s.password, "POSTGRES_DB": "postgres",
+				"POSTGRES_INITDB_ARGS": "--no-sync",
+			},
+			args: args,
+			port: "5432/tcp", hostPort: port,
+		})
+		if err == nil {
+			version, err = s.wait(ctx)
+		}
+		return s.box, err
 	})
 	if err != nil {
-		return "", "", err
+		return nil, "", "", err
 	}
-	address := postgresURL(b.port, password)
-	var version string
-	err = b.waitFor(ctx, func(ctx context.Context) (err error) {
-		version, err = askPostgres(ctx, address)
+	return s, postgresURL(s.port, s.password), version + ", Docker image " + d.postgresImage, nil
+}
+
+func (s *dockerPostgres) wait(ctx context.Context) (version string, err error) {
+	err = s.waitFor(ctx, func(ctx context.Context) (err error) {
+		version, err = askPostgres(ctx, postgresURL(s.port, s.password))
 		return err
 	})
-	return address, version + ", Docker image " + d.postgresImage, err
+	return version, err
+}
+
+// kill is PostgreSQL's immediate shutdown: whatever had not reached the disk is gone, as in a crash.
+func (s *dockerPostgres) kill(ctx context.Context) error { return s.endBy(ctx, "SIGQUIT") }
+
+func (s *dockerPostgres) shut(ctx context.Context) error { return s.endBy(ctx, "SIGINT") }
+
+func (s *dockerPostgres) start(ctx context.Context, empty bool) error {
+	if empty {
+		return errors.New("postgres is not started without its data")
+	}
+	if !s.ended(ctx) {
+		return errors.New("postgres is running")
+	}
+	if err := s.again(ctx); err != nil {
+		return err
+	}
+	_, err := s.wait(ctx)
+	return err
 }
 
 // dockerRedis is a Redis in a container, killed and started many times.
@@ -149,26 +238,21 @@ type dockerRedis struct {
 	now  *box
 }
 
-func (d *docker) startRedis(ctx context.Context, own func(server), args []string) (redisServer, string, string, error) {
+func (d *docker) startRedis(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
 	if err := errors.Join(d.ensureImage(ctx, d.redisImage), d.ensureReaper(ctx)); err != nil {
 		return nil, "", "", err
 	}
 	r := &dockerRedis{d: d, args: args, own: own}
 	var version string
-	var err error
-	for range portTries {
-		// A port of the engine's choice would be another one after each start.
-		if r.port, err = freePort(); err != nil {
-			return nil, "", "", err
-		}
-		if version, err = r.run(ctx); err == nil {
-			return r, redisURL(r.port), version + ", Docker image " + d.redisImage, nil
-		}
-		if r.now == nil || r.now.DockerContainer == nil || r.now.IsRunning() {
-			break // not a matter of the port
-		}
+	err := d.onPort(func(port int) (_ *box, err error) {
+		r.port = port
+		version, err = r.run(ctx)
+		return r.now, err
+	})
+	if err != nil {
+		return nil, "", "", err
 	}
-	return nil, "", "", err
+	return r, redisURL(r.port), version + ", Docker image " + d.redisImage, nil
 }
 
 func (r *dockerRedis) run(ctx context.Context) (version string, err error) {
@@ -196,22 +280,7 @@ func (r *dockerRedis) wait(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-func (r *dockerRedis) kill(ctx context.Context) error {
-	id := r.now.GetContainerID()
-	// A frozen process does not notice that it was killed.
-	_, _ = r.d.client.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
-	if _, err := r.d.client.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "SIGKILL"}); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, enginePatience)
-	defer cancel()
-	return poll(ctx, nil, func(ctx context.Context) error {
-		if !r.now.ended(ctx) {
-			return errors.New("the container is still running")
-		}
-		return nil
-	})
-}
+func (r *dockerRedis) kill(ctx context.Context) error { return r.now.endBy(ctx, "SIGKILL") }
 
 func (r *dockerRedis) start(ctx context.Context, empty bool) error {
 	if !r.now.ended(ctx) {
@@ -225,20 +294,12 @@ func (r *dockerRedis) start(ctx context.Context, empty bool) error {
 		_, err := r.run(ctx)
 		return err
 	}
-	_, err := r.d.client.ContainerStart(ctx, r.now.GetContainerID(), client.ContainerStartOptions{})
-	if err != nil {
+	if err := r.now.again(ctx); err != nil {
 		return err
 	}
-	_, err = r.wait(ctx)
+	_, err := r.wait(ctx)
 	return err
 }
 
-func (r *dockerRedis) pause(ctx context.Context) error {
-	_, err := r.d.client.ContainerPause(ctx, r.now.GetContainerID(), client.ContainerPauseOptions{})
-	return err
-}
-
-func (r *dockerRedis) resume(ctx context.Context) error {
-	_, err := r.d.client.ContainerUnpause(ctx, r.now.GetContainerID(), client.ContainerUnpauseOptions{})
-	return err
-}
+func (r *dockerRedis) pause(ctx context.Context) error  { return r.now.pause(ctx) }
+func (r *dockerRedis) resume(ctx context.Context) error { return r.now.resume(ctx) }

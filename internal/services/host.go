@@ -31,8 +31,8 @@ type server interface {
 	stop(ctx context.Context) error
 }
 
-// redisServer is a Redis that can be hurt.
-type redisServer interface {
+// hurtable is a server that can be hurt.
+type hurtable interface {
 	kill(ctx context.Context) error
 	start(ctx context.Context, empty bool) error
 	pause(ctx context.Context) error
@@ -41,8 +41,8 @@ type redisServer interface {
 
 // platform starts servers in one of the ways.
 type platform interface {
-	startPostgres(ctx context.Context, own func(server), durable bool) (url, description string, err error)
-	startRedis(ctx context.Context, own func(server), args []string) (r redisServer, url, description string, err error)
+	startPostgres(ctx context.Context, own func(server), args []string) (pg hurtable, url, description string, err error)
+	startRedis(ctx context.Context, own func(server), args []string) (r hurtable, url, description string, err error)
 	// ready sees that both servers can be had, before either is started.
 	ready(ctx context.Context) error
 	stop(ctx context.Context) error
@@ -53,8 +53,8 @@ type platform interface {
 type host struct {
 	mu      sync.Mutex
 	servers []server
-	redis   redisServer   // of opRedis, the one that later requests act on
-	nodes   []redisServer // of opNodes, likewise by number
+	hurt    hurtable   // of opRedis and opPostgres, the one that later requests act on
+	nodes   []hurtable // of opNodes, likewise by number
 }
 
 func runHost(in io.Reader, out io.Writer) (code int) {
@@ -119,6 +119,8 @@ func (h *host) serve(ctx context.Context, r request) (answer, error) {
 		return h.startServices(ctx, r)
 	case opRedis:
 		return h.startRedis(ctx, r)
+	case opPostgres:
+		return h.startPostgres(ctx, r)
 	case opProbe:
 		return answer{}, h.probe(ctx, r)
 	case opPgBouncer:
@@ -126,7 +128,7 @@ func (h *host) serve(ctx context.Context, r request) (answer, error) {
 	case opNodes:
 		return h.startNodes(ctx, r)
 	default:
-		return answer{}, h.hurtRedis(ctx, r)
+		return answer{}, h.hurtServer(ctx, r)
 	}
 }
 
@@ -158,7 +160,7 @@ func (h *host) startServices(ctx context.Context, r request) (a answer, err erro
 	}
 	var pgErr, redisErr error
 	var both sync.WaitGroup
-	both.Go(func() { a.PostgresURL, a.Postgres, pgErr = p.startPostgres(ctx, h.own, r.Durable) })
+	both.Go(func() { _, a.PostgresURL, a.Postgres, pgErr = p.startPostgres(ctx, h.own, postgresSettings(r.Durable)) })
 	both.Go(func() { _, a.RedisURL, a.Redis, redisErr = p.startRedis(ctx, h.own, nil) })
 	both.Wait()
 	if err := errors.Join(pgErr, redisErr); err != nil {
@@ -172,7 +174,17 @@ func (h *host) startRedis(ctx context.Context, r request) (a answer, err error) 
 	if err != nil {
 		return answer{}, err
 	}
-	h.redis, a.RedisURL, a.Redis, err = p.startRedis(ctx, h.own, r.Args)
+	h.hurt, a.RedisURL, a.Redis, err = p.startRedis(ctx, h.own, r.Args)
+	return a, err
+}
+
+func (h *host) startPostgres(ctx context.Context, r request) (a answer, err error) {
+	p, err := h.platform(ctx, r.Way)
+	if err != nil {
+		return answer{}, err
+	}
+	args := append(postgresSettings(r.Durable), r.Args...)
+	h.hurt, a.PostgresURL, a.Postgres, err = p.startPostgres(ctx, h.own, args)
 	return a, err
 }
 
@@ -188,19 +200,27 @@ func (h *host) probe(ctx context.Context, r request) error {
 	return err
 }
 
-func (h *host) hurtRedis(ctx context.Context, r request) error {
-	server := h.redis
+func (h *host) hurtServer(ctx context.Context, r request) error {
+	server := h.hurt
 	if r.Node < len(h.nodes) {
 		server = h.nodes[r.Node]
 	}
 	if server == nil {
-		return errors.New("there is no such Redis")
+		return errors.New("there is no such server")
 	}
 	ctx, cancel := context.WithTimeout(ctx, hurtPatience)
 	defer cancel()
 	switch r.Op {
 	case opKill:
 		return server.kill(ctx)
+	case opShut:
+		clean, ok := server.(interface {
+			shut(ctx context.Context) error
+		})
+		if !ok {
+			return errors.New("this server is not shut down cleanly")
+		}
+		return clean.shut(ctx)
 	case opStart:
 		return server.start(ctx, r.Empty)
 	case opPause:

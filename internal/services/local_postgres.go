@@ -68,42 +68,92 @@ func postgresSettings(durable bool) []string {
 	return args
 }
 
-func (l *local) startPostgres(ctx context.Context, own func(server), durable bool) (string, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, localPatience)
-	defer cancel()
+// localPostgres is a postgres child process, started and ended many times.
+type localPostgres struct {
+	l         *local
+	bin       string
+	dir, data string
+	password  string
+	port      int
+	args      []string
+	now       *process
+}
+
+func (l *local) startPostgres(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
 	bin, err := findPostgres()
 	if err != nil {
-		return "", "", err
+		return nil, "", "", err
 	}
 	dir, err := l.folder("postgres")
 	if err != nil {
-		return "", "", err
+		return nil, "", "", err
 	}
-	password := randomPassword()
-	data, err := l.initdb(ctx, bin, dir, password)
-	if err != nil {
-		return "", "", err
+	s := &localPostgres{l: l, bin: bin, dir: dir, password: randomPassword(), args: args}
+	ctx, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	if s.data, err = l.initdb(ctx, bin, dir, s.password); err != nil {
+		return nil, "", "", err
 	}
-	var address, version string
+	own(s)
+	var version string
 	err = onFreePort(func(port int) (*process, error) {
-		p, err := startProcess(processSpec{
-			name: "postgres", path: filepath.Join(bin, "postgres"), dir: dir, user: l.user,
-			args: append([]string{
-				"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port),
-				"-c", "unix_socket_directories=",
-			}, postgresSettings(durable)...),
-		})
-		if err != nil {
-			return nil, err
-		}
-		// SIGQUIT skips the last checkpoint: the data is thrown away.
-		own(running{p, syscall.SIGQUIT})
-		address = postgresURL(port, password)
-		version, err = l.askUntilReady(ctx, p, address)
-		return p, err
+		s.port = port
+		version, err = s.run(ctx)
+		return s.now, err
 	})
-	return address, version + ", local binary " + filepath.Join(bin, "postgres"), err
+	return s, postgresURL(s.port, s.password), version + ", local binary " + filepath.Join(bin, "postgres"), err
 }
+
+func (s *localPostgres) run(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, localPatience)
+	defer cancel()
+	// Arguments of the caller come last and win.
+	args := append([]string{
+		"-D", s.data, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-c", "unix_socket_directories=",
+	}, s.args...)
+	s.now, err = startProcess(processSpec{
+		name: "postgres", path: filepath.Join(s.bin, "postgres"), args: args, dir: s.dir, user: s.l.user,
+	})
+	if err != nil {
+		return "", err
+	}
+	return s.l.askUntilReady(ctx, s.now, postgresURL(s.port, s.password))
+}
+
+// stop skips the last checkpoint: the data is thrown away.
+func (s *localPostgres) stop(ctx context.Context) error {
+	if s.now == nil {
+		return nil
+	}
+	return s.now.end(ctx, syscall.SIGQUIT)
+}
+
+// kill is PostgreSQL's immediate shutdown: whatever had not reached the disk is gone, as in a crash. SIGKILL would
+// leave the postmaster's children behind, and with them the shared memory that a new one refuses to share.
+func (s *localPostgres) kill(ctx context.Context) error { return s.end(ctx, syscall.SIGQUIT) }
+
+func (s *localPostgres) shut(ctx context.Context) error { return s.end(ctx, syscall.SIGINT) }
+
+func (s *localPostgres) end(ctx context.Context, signal syscall.Signal) error {
+	if s.now == nil || s.now.ended() {
+		return errors.New("postgres is not running")
+	}
+	return s.now.end(ctx, signal)
+}
+
+func (s *localPostgres) start(ctx context.Context, empty bool) error {
+	if empty {
+		return errors.New("postgres is not started without its data")
+	}
+	if !s.now.ended() {
+		return errors.New("postgres is running")
+	}
+	_, err := s.run(ctx)
+	return err
+}
+
+func (s *localPostgres) pause(context.Context) error  { return signalGroup(s.now.pid, sigStop) }
+func (s *localPostgres) resume(context.Context) error { return signalGroup(s.now.pid, sigCont) }
 
 func (l *local) askUntilReady(ctx context.Context, p *process, address string) (version string, err error) {
 	// Somebody else's server on this port would refuse the random password.

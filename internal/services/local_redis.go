@@ -28,7 +28,7 @@ func findRedis() (string, error) {
 	return path, nil
 }
 
-func (l *local) startRedis(ctx context.Context, own func(server), args []string) (redisServer, string, string, error) {
+func (l *local) startRedis(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
 	path, err := findRedis()
 	if err != nil {
 		return nil, "", "", err

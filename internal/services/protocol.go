@@ -10,12 +10,14 @@ type op string
 const (
 	opServices  op = "services"  // both servers
 	opRedis     op = "redis"     // one Redis, which the ops below act on
+	opPostgres  op = "postgres"  // one PostgreSQL, likewise
 	opProbe     op = "probe"     // see that opServices would work
 	opPgBouncer op = "pgbouncer" // one PgBouncer
 	opNodes     op = "nodes"     // servers of installed programs, beside those there are; Node names one later
 
-	opKill   op = "kill"   // SIGKILL, nothing saved
-	opStart  op = "start"  // again after kill, on the same port
+	opKill   op = "kill"   // at once, nothing saved
+	opShut   op = "shut"   // in order, everything saved; PostgreSQL alone
+	opStart  op = "start"  // again after kill or shut, on the same port
 	opPause  op = "pause"  // stop answering, keep connections
 	opResume op = "resume" // end of pause
 )
@@ -24,7 +26,7 @@ type request struct {
 	Op      op
 	Way     Way            `json:",omitempty"`
 	Durable bool           `json:",omitempty"`
-	Args    []string       `json:",omitempty"` // further arguments for redis-server
+	Args    []string       `json:",omitempty"` // further arguments for the server
 	Empty   bool           `json:",omitempty"` // opStart: without the data it had
 	Bouncer *bouncerConfig `json:",omitempty"`
 	Nodes   []nodeSpec     `json:",omitempty"` // opNodes
@@ -44,6 +46,6 @@ type answer struct {
 
 const (
 	localPatience = 60 * time.Second // a local server from start to first answer
-	hurtPatience  = 2 * time.Minute  // one request to a Redis of one's own
+	hurtPatience  = 2 * time.Minute  // one request to a server of one's own
 	stopPatience  = 30 * time.Second // the host from end of input to exit
 )

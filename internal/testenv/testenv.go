@@ -181,6 +181,25 @@ func OwnRedis(tb testing.TB, args ...string) *services.Redis {
 	return r
 }
 
+// OwnPostgres starts a PostgreSQL that no other test uses, with further arguments for postgres, and closes it when
+// the test ends.
+func OwnPostgres(tb testing.TB, args ...string) *services.Postgres {
+	tb.Helper()
+	shared.count(tb)
+	ctx, cancel := context.WithTimeout(tb.Context(), startPatience)
+	defer cancel()
+	p, err := services.StartPostgres(ctx, args...)
+	if err != nil {
+		missing(tb, err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			tb.Errorf("closing PostgreSQL: %v", err)
+		}
+	})
+	return p
+}
+
 // PgBouncer starts a pooler in front of the server of databaseURL and closes it
 // when the test ends.
 func PgBouncer(tb testing.TB, databaseURL string, opts *services.PgBouncerOptions) *services.PgBouncer {

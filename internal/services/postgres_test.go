@@ -1,0 +1,63 @@
+package services_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/internal/services"
+)
+
+func TestLocalPostgresCanBeHurt(t *testing.T) {
+	t.Setenv("FENCEPOST_SERVICES", "local")
+	hurtPostgres(t)
+}
+
+// hurtPostgres tries each thing that can be done to a PostgreSQL of one's own.
+func hurtPostgres(t *testing.T) {
+	t.Helper()
+	p, err := services.StartPostgres(t.Context(), "-c", "work_mem=123kB")
+	if err != nil {
+		missing(t, err)
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}()
+	exec := func(sql string) (rows int64, err error) {
+		conn, err := pgx.Connect(t.Context(), p.URL())
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		tag, err := conn.Exec(t.Context(), sql)
+		return tag.RowsAffected(), err
+	}
+	must := func(sql string) {
+		if n, err := exec(sql); err != nil || n != 1 {
+			t.Fatalf("%s: %d rows, %v", sql, n, err)
+		}
+	}
+	must(`SELECT FROM current_setting('work_mem') AS w WHERE w = '123kB'`)
+	must(`SELECT 1 INTO kept`)
+	must(`SELECT 1 INTO UNLOGGED lost`)
+	for what, end := range map[string]func(context.Context) error{"Shut": p.Shut, "Crash": p.Crash} {
+		do(t, what, end)
+		if _, err := exec(`SELECT`); err == nil {
+			t.Errorf("%s: the server still answers", what)
+		}
+		if err := end(t.Context()); err == nil {
+			t.Errorf("%s twice is no error", what)
+		}
+		do(t, "Start", p.Start)
+		if err := p.Start(t.Context()); err == nil {
+			t.Error("starting twice is no error")
+		}
+		must(`SELECT FROM kept`)
+	}
+	if n, err := exec(`SELECT FROM lost`); err != nil || n != 0 {
+		t.Errorf("an unlogged table has %d rows after a crash, %v", n, err)
+	}
+}
