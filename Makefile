@@ -1,12 +1,15 @@
 # Targets for people and for CI. `make` alone lists them.
 
+# What brings a dependency of its own is a module of its own, with the root beside it.
+EXAMPLES := $(wildcard examples/*/go.mod)
+
 GOLANGCI_LINT ?= $(or $(shell command -v golangci-lint),$(shell go env GOPATH)/bin/golangci-lint)
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  ARGS='...' is passed on by demo, test and bench."
 
 .PHONY: demo
@@ -18,9 +21,14 @@ demo: ## show on real servers that PostgreSQL refuses a stale writer
 test: ## run all tests on real servers, with the race detector
 	@scripts/test.sh $(ARGS)
 
+.PHONY: test-examples
+test-examples: ## test the examples that are modules of their own
+	@set -e; for file in $(EXAMPLES); do cd $(CURDIR)/$$(dirname $$file); go test -race -count=1 -timeout=5m ./... $(ARGS); done
+
 .PHONY: lint
 lint: ## run golangci-lint
 	$(GOLANGCI_LINT) run ./...
+	@set -e; for file in $(EXAMPLES); do cd $(CURDIR)/$$(dirname $$file); $(GOLANGCI_LINT) run ./...; done
 
 .PHONY: bench
 bench: ## measure against hand-written code, as ratios

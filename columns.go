@@ -2,70 +2,81 @@ package fencepost
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/fencepost-pg/fencepost/fence"
 )
 
-// columnsOf returns the columns that the fields of T stand for. Statements name them, so that a
+// field is a field of a row's struct and the column that it stands for.
+type field struct {
+	column string
+	path   []int // as reflect.Value.FieldByIndex takes it
+}
+
+// fieldsOf returns the fields of T that stand for columns. Statements name the columns, so that a
 // column added while connections are open changes nothing. The matching rule is pgx's own.
-func columnsOf[T any](table string, known []string) ([]string, error) {
+func fieldsOf[T any](table string, known []fence.Column) ([]field, error) {
 	typ := reflect.TypeFor[T]()
 	if typ.Kind() != reflect.Struct {
 		return nil, invalidf("%v is not a struct", typ)
 	}
-	columns, err := fieldColumns(table, typ, known)
-	if err == nil && len(columns) == 0 {
+	fields, err := fieldsOfType(table, typ, nil, known)
+	if err == nil && len(fields) == 0 {
 		err = invalidf("%v has no field for a column", typ)
 	}
-	return columns, err
+	return fields, err
 }
 
-func fieldColumns(table string, typ reflect.Type, known []string) ([]string, error) {
-	var columns []string
+func fieldsOfType(table string, typ reflect.Type, at []int, known []fence.Column) ([]field, error) {
+	var fields []field
 	for i := range typ.NumField() {
-		field := typ.Field(i)
-		if field.Anonymous && field.Type.Kind() == reflect.Struct {
-			inner, err := fieldColumns(table, field.Type, known)
+		f := typ.Field(i)
+		path := append(slices.Clone(at), i)
+		if f.Anonymous && f.Type.Kind() == reflect.Struct {
+			inner, err := fieldsOfType(table, f.Type, path, known)
 			if err != nil {
 				return nil, err
 			}
-			columns = append(columns, inner...)
+			fields = append(fields, inner...)
 			continue
 		}
-		tag, tagged := field.Tag.Lookup("db")
+		tag, tagged := f.Tag.Lookup("db")
 		tag, _, _ = strings.Cut(tag, ",")
-		if !field.IsExported() || tag == "-" {
+		if !f.IsExported() || tag == "-" {
 			continue
 		}
-		column := match(field.Name, tag, tagged, known)
-		if column == "" {
-			return nil, &fence.TableError{Table: table, Problem: "no column for field " + field.Name + " of " + typ.String()}
+		c := match(f.Name, tag, tagged, known)
+		switch {
+		case c == nil:
+			return nil, &fence.TableError{Table: table, Problem: "no column for field " + f.Name + " of " + typ.String()}
+		case !c.Readable():
+			return nil, &fence.TableError{Table: table, Problem: "no privilege: SELECT on column \"" + c.Name + "\", of field " + f.Name}
 		}
-		columns = append(columns, column)
+		fields = append(fields, field{column: c.Name, path: path})
 	}
-	return columns, nil
+	return fields, nil
 }
 
 // match finds the column of a field: a tag names it, exactly where possible; a field's name stands for a
 // column without regard to case and underscores.
-func match(name, tag string, tagged bool, known []string) string {
+func match(name, tag string, tagged bool, known []fence.Column) *fence.Column {
 	if tagged {
-		for _, column := range known {
-			if column == tag {
-				return column
+		for i, c := range known {
+			if c.Name == tag {
+				return &known[i]
 			}
 		}
 	}
-	for _, column := range known {
-		if tagged && strings.EqualFold(column, tag) {
-			return column
+	for i, c := range known {
+		if tagged && strings.EqualFold(c.Name, tag) {
+			return &known[i]
 		}
-		if !tagged && strings.EqualFold(bare(column), bare(name)) {
-			return column
+		if !tagged && strings.EqualFold(bare(c.Name), bare(name)) {
+			return &known[i]
 		}
 	}
-	return ""
+	return nil
 }
 
 func bare(name string) string { return strings.ReplaceAll(name, "_", "") }

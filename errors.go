@@ -32,10 +32,14 @@ var (
 	ErrTokenSpent = fence.ErrTokenSpent
 	// ErrNotFound: no such row.
 	ErrNotFound = fence.ErrNotFound
+	// ErrExists: an insert whose key is taken.
+	ErrExists = fence.ErrExists
 	// ErrRefused: the row is there and the token good enough, yet the database changed nothing.
 	ErrRefused = fence.ErrRefused
 	// ErrOutcomeUnknown: the write may or may not have been committed.
 	ErrOutcomeUnknown = fence.ErrOutcomeUnknown
+	// ErrKeyReused: an idempotency key has been used with another request. Nothing was written.
+	ErrKeyReused = fence.ErrKeyReused
 	// ErrTable: the table cannot be fenced as it stands; the error says why.
 	ErrTable = fence.ErrTable
 	// ErrTokenRegressed: the lease layer kept handing out tokens that the fence refused, after the

@@ -90,7 +90,7 @@ func ExampleTable_Update() {
 	}
 	bills, err := fencepost.NewTable[Bill](ctx, store, fencepost.TableSpec{
 		Schema: "app", Name: "invoice", Key: []string{"id"},
-		Resource: func(key fencepost.Key) string { return fmt.Sprintf("invoice:%s", key[0]) },
+		Resource: fencepost.PerRow("invoice:"),
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -63,3 +63,30 @@ func (s *Store) settleLift(ctx context.Context, l *Lease, refused Claim) bool {
 	}
 	return l.Claim() != refused
 }
+
+// healing is the one lift to a row ahead of its fence that a call may make.
+type healing struct {
+	store *Store
+	lease *Lease
+	done  bool
+}
+
+// after tells from the error of a write under claim c whether to write again, and otherwise what the error is.
+func (h *healing) after(ctx context.Context, c Claim, err error) (again bool, _ error) {
+	var stale *StaleError
+	switch {
+	case !errors.As(err, &stale):
+		return false, err
+	case !stale.Row:
+		return h.store.settleLift(ctx, h.lease, c), err
+	case c != h.lease.Claim():
+		return true, nil // the lease has been lifted meanwhile
+	case h.done:
+		return false, fmt.Errorf("%w: %w", ErrTokenRegressed, err)
+	}
+	h.done = true
+	if err := h.store.heal(ctx, h.lease, c, stale.Current); err != nil {
+		return false, err
+	}
+	return true, nil
+}

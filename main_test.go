@@ -115,7 +115,7 @@ func table(t *testing.T, s *fencepost.Store) *fencepost.Table[Invoice] {
 func invoiceSpec() fencepost.TableSpec {
 	return fencepost.TableSpec{
 		Schema: "app", Name: "invoice", Key: []string{"id"},
-		Resource: func(key fencepost.Key) string { return "invoice-" + key[0].(string) },
+		Resource: fencepost.PerRow("invoice-"),
 	}
 }
 
@@ -162,5 +162,3 @@ func wantStale(t *testing.T, err error, tok, current fencepost.Token) {
 		t.Errorf("got error %v, want token %d refused as stale at %d", err, tok, current)
 	}
 }
-
-var shortLived = &fencepost.AcquireOptions{TTL: 150 * time.Millisecond, NoRenewal: true}

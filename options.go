@@ -26,6 +26,10 @@ type Options struct {
 	// unacknowledged, before PostgreSQL ends it: a holder that was stopped inside a transaction
 	// would block the next one for as long. From 1 ms to 24 h. Default: the longer of TTL and 30 s.
 	MaxIdle time.Duration
+	// SettleFor is how long a call goes on to find out whether a transaction was committed after the reply to
+	// its COMMIT was lost, whatever the caller's context says by then, before it returns
+	// ErrOutcomeUnknown. From 1 ms to 24 h. Default 5 s.
+	SettleFor time.Duration
 	// Label is shown to those who find a resource held. Default: host name and process id.
 	Label string
 	// Logger takes what happens in the background and what heals itself. Default: nothing is logged.
@@ -64,6 +68,9 @@ func (o *Options) withDefaults() Options {
 	if v.MaxIdle == 0 {
 		v.MaxIdle = max(v.TTL, 30*time.Second)
 	}
+	if v.SettleFor == 0 {
+		v.SettleFor = 5 * time.Second
+	}
 	if v.Logger == nil {
 		v.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -80,10 +87,10 @@ func (o *Options) validate() error {
 	if o.RenewEvery < 0 || o.RenewEvery >= o.TTL-lease.DriftMargin(o.TTL) {
 		return invalidf("RenewEvery %v does not fit a TTL of %v", o.RenewEvery, o.TTL)
 	}
-	if o.MaxIdle < time.Millisecond || o.MaxIdle > lease.MaxTTL {
-		return invalidf("MaxIdle %v is outside 1ms to %v", o.MaxIdle, lease.MaxTTL)
+	if o.SettleFor < time.Millisecond || o.SettleFor > lease.MaxTTL {
+		return invalidf("SettleFor %v is outside 1ms to %v", o.SettleFor, lease.MaxTTL)
 	}
-	return nil
+	return checkMaxIdle(o.MaxIdle)
 }
 
 // leaseOptions are the acquire's settings, resolved against the store's.

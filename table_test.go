@@ -166,7 +166,7 @@ func TestRegistrationSaysWhatIsWrong(t *testing.T) {
 	}
 	spec := func(name string) fencepost.TableSpec { s := invoiceSpec(); s.Name = name; return s }
 	noRule := invoiceSpec()
-	noRule.Resource = nil
+	noRule.Resource = fencepost.ResourceRule{}
 	if _, err := fencepost.NewTable[tagged](t.Context(), b.store, invoiceSpec()); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +18,13 @@ import (
 
 // TxFunc is work inside a guarded transaction. ctx ends with the caller's context and with each of the
 // leases, and carries the first lease. tx is committed when the function returns nil and rolled back
-// otherwise, also by a panic or runtime.Goexit; the function must not do either itself. It may be
-// called more than once (see [Store.Tx]), so it must not keep state from one call to the next.
+// otherwise, also by a panic or runtime.Goexit. The function must not do either itself: tx's own Commit and
+// Rollback return ErrInvalid, and so does the whole then. It may be called more than once (see
+// [Store.Tx]), so it must not keep state from one call to the next.
+//
+// tx.Begin makes a savepoint. Rolling that back takes back what was written since, and leaves the guard, which
+// stands above it. A guard that the function itself enters for a further resource (fence.Guard,
+// fencepost.enter) has to stand outside of savepoints: rolled back, it protects nothing.
 type TxFunc func(ctx context.Context, tx pgx.Tx) error
 
 // txTries bounds how often a transaction is run again after 40001 or 40P01.
@@ -28,19 +32,32 @@ const txTries = 5
 
 // Tx runs fn in a READ COMMITTED transaction that is guarded by the leases: PostgreSQL lets it commit
 // only if none of them has been overtaken, and makes new claims wait until it has ended. nil means
-// committed.
+// committed. Several leases are guarded in the order of their resources, whatever order they are named in.
 //
-// After a serialization failure or a deadlock the whole of it runs again with the same tokens, fn
-// included, a bounded number of times; then the error is returned with its SQLSTATE in the chain.
-// fn's errors are returned as they are, with the cause where its context ended.
+// After a serialization failure or a deadlock, at COMMIT too, the whole of it runs again with the same tokens,
+// fn included, a bounded number of times; then the error is returned with its SQLSTATE in the chain.
+// fn's errors are returned as they are, with the cause where its context ended. An error that fn overlooks, and
+// after which PostgreSQL rolls back, is pgx.ErrTxCommitRollback.
 //
-// Errors besides fn's: ErrInvalid (no lease, or one of another store); ErrLost without a round trip where
+// Where the reply to COMMIT is lost, PostgreSQL is asked through another connection, for up to SettleFor: the
+// answer is nil for committed, ErrUnavailable for rolled back (nothing was written; the whole may be run again),
+// and ErrOutcomeUnknown for what cannot be known, a crash in between for instance. See also [Once].
+//
+// Errors besides these: ErrInvalid (no lease, or one of another store); ErrLost without a round trip where
 // a lease is over, and also where PostgreSQL ended a transaction that was idle for longer than
-// MaxIdle; *StaleError; ErrUnavailable; ErrOutcomeUnknown where the reply to COMMIT was lost. ctx
-// bounds all of it.
+// MaxIdle; *StaleError; ErrUnavailable. ctx bounds all of it but the settling.
 func (s *Store) Tx(ctx context.Context, fn TxFunc, leases ...*Lease) error {
+	return s.TxWith(ctx, nil, fn, leases...)
+}
+
+// TxWith is Tx with options. Further errors: ErrInvalid for options out of range.
+func (s *Store) TxWith(ctx context.Context, opts *TxOptions, fn TxFunc, leases ...*Lease) error {
 	if fn == nil {
 		return invalidf("a transaction without a function")
+	}
+	o, err := s.txOptions(opts)
+	if err != nil {
+		return err
 	}
 	sorted, err := s.sorted(leases)
 	if err != nil {
@@ -52,7 +69,7 @@ func (s *Store) Tx(ctx context.Context, fn TxFunc, leases ...*Lease) error {
 		defer stop()
 		ctx = bounded
 	}
-	return s.retry(ctx, sorted, func() error { return s.once(ctx, fn, sorted) })
+	return s.retry(ctx, sorted, func() error { return s.attempt(ctx, o, fn, sorted) })
 }
 
 // sorted puts leases into the order in which they are guarded, the same for everybody, so that
@@ -75,7 +92,7 @@ func (s *Store) sorted(leases []*Lease) ([]*Lease, error) {
 func (s *Store) retry(ctx context.Context, leases []*Lease, run func() error) error {
 	for try := 1; ; try++ {
 		err := run()
-		if err == nil || !fence.SafeToRetry(err) || try == txTries {
+		if err == nil || !fence.SafeToRetry(err) || errors.Is(err, ErrOutcomeUnknown) || try == txTries {
 			return s.outcome(err)
 		}
 		pause := time.NewTimer(time.Duration(try) * time.Duration(2+rand.IntN(8)) * time.Millisecond)
@@ -110,73 +127,6 @@ func over(leases []*Lease) error {
 		}
 	}
 	return nil
-}
-
-// once runs the transaction one time.
-func (s *Store) once(ctx context.Context, fn TxFunc, leases []*Lease) (err error) {
-	if err := over(leases); err != nil {
-		return err
-	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return lostOr(leases, fmt.Errorf("%w: begin: %w", ErrUnavailable, err))
-	}
-	defer conn.Release()
-	if err := over(leases); err != nil {
-		return err
-	}
-	tx, err := s.enter(ctx, conn.Conn(), leases)
-	if err != nil {
-		return lostOr(leases, err)
-	}
-	defer rollback(ctx, tx) // without effect once committed
-	if err := fn(ctx, tx); err != nil {
-		return lostOr(leases, idleIsLost(leases, err))
-	}
-	if err := over(leases); err != nil {
-		return err
-	}
-	return idleIsLost(leases, fence.CommitError(ctx, tx.Commit(ctx)))
-}
-
-// enter begins, and begins again where a guard failed only because another goroutine was lifting a lease.
-func (s *Store) enter(ctx context.Context, conn *pgx.Conn, leases []*Lease) (pgx.Tx, error) {
-	for {
-		claims := make([]Claim, len(leases))
-		for i, l := range leases {
-			claims[i] = l.Claim()
-		}
-		tx, err := s.begin(ctx, conn, claims)
-		if !errors.Is(err, ErrStale) {
-			return tx, err
-		}
-		healed := false
-		for i, l := range leases {
-			healed = healed || s.settleLift(ctx, l, claims[i])
-		}
-		if !healed {
-			return nil, err
-		}
-	}
-}
-
-// begin opens the transaction, bounds how long it may be idle, and guards it, all in one round trip.
-func (s *Store) begin(ctx context.Context, conn *pgx.Conn, claims []Claim) (pgx.Tx, error) {
-	var b pgx.Batch
-	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
-	// A holder stopped while it reads a result is not idle; the second setting ends that one.
-	b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)`,
-		strconv.FormatInt(s.opts.MaxIdle.Milliseconds(), 10))
-	for _, c := range claims {
-		fence.QueueGuard(&b, c)
-	}
-	results := conn.SendBatch(ctx, &b)
-	tx := results.Tx()
-	if err := results.Close(); err != nil {
-		rollback(ctx, tx)
-		return nil, fence.GuardError(ctx, err)
-	}
-	return tx, nil
 }
 
 // rollback frees the connection. It outlives ctx, within a bound of its own: a rollback on a dead

@@ -1,9 +1,6 @@
 package fence_test
 
 import (
-	"context"
-	"net"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -130,53 +127,10 @@ func BenchmarkRaise(b *testing.B) {
 	})
 }
 
-// tripCounter counts how often a client begins to send after it has received: its round trips.
-type tripCounter struct {
-	net.Conn
-	sending *atomic.Bool
-	trips   *atomic.Int64
-}
-
-func (c tripCounter) Write(p []byte) (int, error) {
-	if !c.sending.Swap(true) {
-		c.trips.Add(1)
-	}
-	return c.Conn.Write(p)
-}
-
-func (c tripCounter) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.sending.Store(false)
-	}
-	return n, err
-}
-
-// countedPool has one connection, whose round trips it counts.
-func countedPool(t *testing.T, of *pgxpool.Pool) (pool *pgxpool.Pool, trips *atomic.Int64) {
-	t.Helper()
-	var sending atomic.Bool
-	trips = new(atomic.Int64)
-	config := of.Config()
-	config.MaxConns = 1
-	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a trip of its own
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		return tripCounter{conn, &sending, trips}, err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool, trips
-}
-
 // TestRoundTrips: an applied write costs one round trip, as a plain UPDATE does, and a refused one two.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	pool, trips := countedPool(t, setup(t))
+	pool, trips := testenv.CountedPool(t, setup(t))
 	update := func(tok token.Token) error {
 		return fence.Update(t.Context(), pool, rows, tok, fence.Key{1}, fence.Set{"value": "v"})
 	}

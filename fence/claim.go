@@ -2,13 +2,11 @@ package fence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencepost-pg/fencepost/token"
 )
@@ -100,12 +98,16 @@ func Raise(ctx context.Context, conn *pgx.Conn, c Claim, opts *RaiseOptions) err
 	}
 }
 
+const (
+	claimBoundsSQL = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true)`
+	claimSQL       = `SELECT claimed, current FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`
+)
+
 func raise(ctx context.Context, conn *pgx.Conn, c Claim, label string) (claimed bool, current token.Token, err error) {
 	before := warnings(conn)
 	err = pipeline(ctx, conn, "claim", func(b *pgx.Batch) {
-		b.Queue(`SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true)`, waitOnServer(ctx))
-		b.Queue(`SELECT claimed, current FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`,
-			c.Resource, int64(c.Token), c.Nonce.Hex(), label).
+		b.Queue(claimBoundsSQL, waitOnServer(ctx))
+		b.Queue(claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&claimed, &current) })
 	})
 	if err == nil && warnings(conn) != before {
@@ -126,8 +128,8 @@ func waitOnServer(ctx context.Context) string {
 }
 
 func timedOut(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && server.Code == codeQueryCanceled
+	server, ok := serverError(err)
+	return ok && server.Code == codeQueryCanceled
 }
 
 func checkIdle(conn *pgx.Conn) error {

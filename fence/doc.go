@@ -13,6 +13,11 @@
 // tokens accepted for a row rise, but until the new holder has touched the row, the old one may
 // still write there.
 //
+// The table level covers every writer, psql included: fencepost.protect installs a trigger that lets a
+// row change only in a transaction that has entered the row's resource under a claim that the fence
+// still carries. What it refuses is [ErrStale] here, as a *StaleError or a [NotEnteredError]. [Verify]
+// tells whether the triggers still stand.
+//
 // Nothing is promised for a database that loses committed transactions (asynchronous failover,
 // fsync off, a restore from backup), nor for effects outside the database.
 //
@@ -33,6 +38,12 @@
 // after the claim finds another token. The advisory lock is a gate, a fair queue in front of the
 // row: without it overlapping guards would starve a claim, since share locks are granted past a
 // waiting writer.
+//
+// # Over database/sql
+//
+// [GuardSQL], [UpdateSQL] and [RaiseSQL] do the same over any driver of database/sql, and so under
+// any ORM on top of it. What a server answers is known by its SQLSTATE alone, read off any error
+// that tells it, so [GuardError], [CommitError] and [SafeToRetry] serve there too.
 //
 // # When things fail
 //

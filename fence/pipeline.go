@@ -13,7 +13,8 @@ import (
 // an UPDATE looks at its WHERE again after it has waited for a row.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 
-// pipeline runs one transaction, from BEGIN to COMMIT, in one round trip.
+// pipeline runs one transaction, from BEGIN to COMMIT, in one round trip. It carries no mark: the server holds all
+// replies back until the last, so a mark would be lost with the reply to COMMIT.
 func pipeline(ctx context.Context, conn *pgx.Conn, verb string, queue func(*pgx.Batch)) error {
 	var b pgx.Batch
 	b.BeginTx(readCommitted)

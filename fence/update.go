@@ -48,7 +48,7 @@ func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set S
 		defer conn.Release()
 		db = conn.Conn()
 	}
-	w := write{table: t, token: tok, key: key, stored: strictly}
+	w := write{table: t, token: tok, key: key, stored: strictly, of: present}
 	stmt := t.update(key, set, int64(tok), strictly)
 	commits := commitsAlone(db)
 	for range 2 {
@@ -68,6 +68,9 @@ func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set S
 
 // commitsAlone reports whether a statement sent through db commits by itself.
 func commitsAlone(db DB) bool {
+	if over, ok := db.(overSQL); ok {
+		return over.commitsAlone()
+	}
 	if conn, ok := db.(*pgx.Conn); ok {
 		return conn.PgConn().TxStatus() == 'I'
 	}
@@ -75,117 +78,6 @@ func commitsAlone(db DB) bool {
 	return !inTx
 }
 
-// write is a row write that changed nothing.
-type write struct {
-	table  Table
-	token  token.Token
-	key    Key
-	stored comparison
-}
-
-// explain asks why a write changed no row. nil means that by now it would: the caller tries once more.
-func (w write) explain(ctx context.Context, db DB) error {
-	look := w.table.look(w.key)
-	var stored *token.Token
-	err := db.QueryRow(ctx, look.sql, look.args...).Scan(&stored)
-	var current token.Token
-	if stored != nil {
-		current = *stored
-	}
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("%w in %s", ErrNotFound, w.table)
-	case err != nil:
-		return interpret(ctx, "look at the row", err, false)
-	case stored == nil:
-		return w.table.unfit("token column %q of this row is NULL; make it NOT NULL DEFAULT 0", w.table.TokenColumn())
-	case current > w.token:
-		return &StaleError{Resource: w.table.String(), Token: w.token, Current: current, Row: true}
-	case current == w.token && w.stored == strictly:
-		return fmt.Errorf("%w: token %d in %s", ErrTokenSpent, w.token, w.table)
-	}
-	return nil
-}
-
 func refused(t Table) error {
 	return fmt.Errorf("%w: a policy or a trigger of %s let no row change", ErrRefused, t)
-}
-
-// UpdateClaimed writes one row under a claim, guard and write in one transaction and one round trip.
-// Unlike [Update] it may write the same row again under the same claim.
-//
-// Errors are those of Update, without ErrTokenSpent; a *StaleError comes from the fence, or, with Row
-// set, from a row that is ahead of its own fence. conn must not be in a transaction.
-func UpdateClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
-	var changed int64
-	return claimed(ctx, conn, c, t, key, set, func(b *pgx.Batch, stmt statement) *int64 {
-		b.Queue(stmt.sql, stmt.args...).Exec(func(tag pgconn.CommandTag) error {
-			changed = tag.RowsAffected()
-			return nil
-		})
-		return &changed
-	})
-}
-
-// ClaimRow stamps the claim's token on one row and reads it, in one transaction and one round trip:
-// from then on the row itself refuses every lower token, bare ones included. read is called with the rows
-// that carry the columns asked for: one row, or none.
-//
-// Errors are those of [UpdateClaimed]. conn must not be in a transaction.
-func ClaimRow(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, columns []string, read func(pgx.Rows) error) error {
-	for _, column := range columns {
-		if err := checkName(column); err != nil {
-			return err
-		}
-	}
-	var changed int64
-	return claimed(ctx, conn, c, t, key, nil, func(b *pgx.Batch, stmt statement) *int64 {
-		b.Queue(stmt.sql+" RETURNING "+quoteAll(columns), stmt.args...).Query(func(rows pgx.Rows) error {
-			err := read(rows)
-			rows.Close()
-			changed = rows.CommandTag().RowsAffected()
-			return errors.Join(err, rows.Err())
-		})
-		return &changed
-	})
-}
-
-// claimed runs a guarded write and tells why it changed nothing, where it did not.
-func claimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set, queue func(*pgx.Batch, statement) *int64) error {
-	if err := errors.Join(c.Check(), t.checkWrite(key, set)); err != nil {
-		return err
-	}
-	if err := checkIdle(conn); err != nil {
-		return err
-	}
-	w := write{table: t, token: c.Token, key: key, stored: withinClaim}
-	stmt := t.update(key, set, int64(c.Token), withinClaim)
-	for range 2 {
-		var changed *int64
-		err := pipeline(ctx, conn, "write", func(b *pgx.Batch) {
-			QueueGuard(b, c)
-			changed = queue(b, stmt)
-		})
-		if err != nil {
-			return err
-		}
-		if *changed > 0 {
-			return nil
-		}
-		if err := w.explain(ctx, conn); err != nil {
-			return err
-		}
-	}
-	return refused(t)
-}
-
-func quoteAll(columns []string) string {
-	text := ""
-	for i, column := range columns {
-		if i > 0 {
-			text += ", "
-		}
-		text += quote(column)
-	}
-	return text
 }

@@ -1,5 +1,7 @@
 // Package migrations creates what fencepost needs in PostgreSQL: the schema fencepost with the
-// table fence and the functions claim and enter; and it gives a table its token column.
+// table fence and the functions claim and enter, the ledger of keys, and the functions that protect a
+// table; it gives a table its token column ([TokenColumn]) and its door ([Protect]), and roles what they
+// need ([Grant]).
 //
 // It embeds goose migrations and runs them. What it guarantees:
 //
@@ -33,6 +35,11 @@
 //
 // Up and Down need the right to create what they create, and to begin with CREATE on the database,
 // unless the schema is there already. A program that only finds everything applied needs USAGE on
-// the schema and SELECT on fencepost.goose_version. Workers need USAGE on the schema and EXECUTE on
-// the functions claim and enter.
+// the schema and SELECT on fencepost.goose_version.
+//
+// Workers need USAGE on the schema and EXECUTE on the functions that fencepost.grant_application grants,
+// and no right on any table of it. The owner of a table protects it with what fencepost.grant_owner
+// grants: that creates trigger functions in the schema without a right to create anything there, and
+// changes no door but the owner's own. fencepost.bypass, an operator's way through a door, is granted to
+// people by name.
 package migrations

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestDownLeavesWhatUpNeedsAndUpWorksAgain(t *testing.T) {
 	db := open(t, testenv.EmptyDatabase(t))
 	mustExec(t, db, createAccounts)
 	for range 2 {
-		if got := versions(up(t, db, withColumn(t))); !equal(got, []int64{1, tokenVersion}) {
+		if got := versions(up(t, db, withColumn(t))); !equal(got, withOwn(t, tokenVersion)) {
 			t.Fatalf("Up applied %v", got)
 		}
 		wantTokenColumn(t, db)
@@ -46,7 +47,9 @@ func TestDownLeavesWhatUpNeedsAndUpWorksAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := versions(reverted); !equal(got, []int64{tokenVersion, 1}) {
+		want := withOwn(t, tokenVersion)
+		slices.Reverse(want)
+		if got := versions(reverted); !equal(got, want) {
 			t.Fatalf("Down took down %v", got)
 		}
 		wantVersions(t, db)
@@ -91,7 +94,7 @@ func TestCase08_DownRefusesWhileARowCarriesAToken(t *testing.T) {
 			t.Errorf("the error does not say %s: %v", part, err)
 		}
 	}
-	wantVersions(t, db, 1, tokenVersion)
+	wantVersions(t, db, withOwn(t, tokenVersion)...)
 	if n := value[int](t, db, `SELECT count(*) FROM public.accounts WHERE last_fencing_token = 50`); n != 1 {
 		t.Error("the token is gone")
 	}
@@ -100,11 +103,11 @@ func TestCase08_DownRefusesWhileARowCarriesAToken(t *testing.T) {
 		t.Fatal("the claim was refused")
 	}
 	opts := withColumn(t)
-	opts.Force, opts.To = true, 1
+	opts.Force, opts.To = true, lastOwn(t)
 	if _, err := migrations.Down(t.Context(), db, opts); err != nil {
 		t.Fatalf("forced Down: %v", err)
 	}
-	wantVersions(t, db, 1)
+	wantVersions(t, db, withOwn(t)...)
 	if n := value[int](t, db, `SELECT count(*) FROM fencepost.fence`); n != 1 {
 		t.Error("the fence was emptied though its migration stays")
 	}
@@ -131,7 +134,7 @@ func TestCase08_DownSeesRowsBehindAPolicy(t *testing.T) {
 		t.Fatalf("the policy shows %d rows, want none", n)
 	}
 	opts := withColumn(t)
-	opts.To = 1
+	opts.To = lastOwn(t)
 	if _, err := migrations.Down(t.Context(), db, opts); err == nil {
 		t.Error("Down dropped tokens that a policy hid from it")
 	}
@@ -150,7 +153,7 @@ func TestCase08_DownRefusesWhileFencesExist(t *testing.T) {
 	if !errors.Is(err, migrations.ErrTokensRemain) || sqlState(err) != "ZF003" {
 		t.Fatalf("Down = %v, want ErrTokensRemain", err)
 	}
-	wantVersions(t, db, 1)
+	wantVersions(t, db, 1) // those above it are down already
 	if n := value[int](t, db, `SELECT count(*) FROM fencepost.fence`); n != 1 {
 		t.Error("the fence is gone")
 	}
@@ -170,7 +173,7 @@ func TestDownKnowsEveryVersionBeforeItBegins(t *testing.T) {
 	if !errors.Is(err, migrations.ErrUnknownVersion) || !contains(err, "2000") {
 		t.Errorf("Down = %v, want ErrUnknownVersion for 2000", err)
 	}
-	wantVersions(t, db, 1, tokenVersion, 2000)
+	wantVersions(t, db, withOwn(t, tokenVersion, 2000)...)
 }
 
 func TestDownInEightAtOnce(t *testing.T) {

@@ -13,9 +13,9 @@ var (
 	// database, a migration that does not fit, an identifier that PostgreSQL would cut or refuse.
 	ErrInvalid = errors.New("migrations: invalid argument")
 
-	// ErrTokensRemain is returned by Down where the table of the next migration to take down still
-	// carries fencing tokens: without them the database would take old tokens for new ones, and
-	// overtaken workers could write again. That migration stays as it is.
+	// ErrTokensRemain is returned by Down where what the next migration to take down has made is in
+	// use: a table still carries fencing tokens, without which overtaken workers could write again; the
+	// ledger knows work of the last 24 hours; a table is still protected. That migration stays as it is.
 	ErrTokensRemain = errors.New("migrations: tokens remain")
 
 	// ErrUnknownVersion is returned by Down, which changed nothing then, where a version above

@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"os"
+	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +182,39 @@ func wantVersions(t *testing.T, db *sql.DB, want ...int64) {
 	if !equal(got, want) {
 		t.Errorf("version table has %v, want %v", got, want)
 	}
+}
+
+// ownMigrations are the library's own, in the order of versions.
+func ownMigrations(t *testing.T, state migrations.State) []migrations.Migration {
+	t.Helper()
+	names, err := fs.Glob(migrations.FS(), "sql/*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("migrations: %v, %v", names, err)
+	}
+	list := make([]migrations.Migration, 0, len(names))
+	for _, name := range names {
+		version, err := goose.NumericComponent(path.Base(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, migrations.Migration{
+			Version: version, Name: strings.TrimSuffix(path.Base(name), ".sql"), State: state,
+		})
+	}
+	return list
+}
+
+// withOwn returns the library's own versions and then more.
+func withOwn(t *testing.T, more ...int64) []int64 {
+	t.Helper()
+	return append(versions(ownMigrations(t, migrations.Applied)), more...)
+}
+
+// lastOwn is the highest of the library's own versions.
+func lastOwn(t *testing.T) int64 {
+	t.Helper()
+	own := withOwn(t)
+	return own[len(own)-1]
 }
 
 func equal[T comparable](a, b []T) bool {

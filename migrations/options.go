@@ -23,10 +23,10 @@ type Options struct {
 	// down. Up and Status ignore it. Default 0: everything.
 	To int64
 
-	// Force lets Down forget tokens. It empties fencepost.fence before it drops it, and a column
-	// of TokenColumn is dropped whatever it carries. Any worker still running, however stale, can
-	// write afterwards: it is for a database that no worker uses. Up and Status ignore it.
-	// Default false: Down refuses with ErrTokensRemain.
+	// Force lets Down forget tokens. It empties fencepost.fence, and the ledger of keys, before it drops
+	// them, takes the doors of protected tables away, and drops a column of TokenColumn whatever it
+	// carries. Any worker still running, however stale, can write afterwards: it is for a database that
+	// no worker uses. Up and Status ignore it. Default false: Down refuses with ErrTokensRemain.
 	Force bool
 
 	// Logger is told of every migration run. Default: none.

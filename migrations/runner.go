@@ -12,8 +12,12 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// fenceVersion is the migration that creates fencepost.fence.
-const fenceVersion = 1
+// The library's own migrations whose Down refuses while what they made is in use.
+const (
+	fenceVersion   = 1
+	onceVersion    = 3
+	protectVersion = 4
+)
 
 // runner carries one call of Up, Down or Status.
 type runner struct {
@@ -113,9 +117,9 @@ func (r *runner) down(ctx context.Context) ([]Migration, error) {
 	}
 	var reverted []Migration
 	for _, m := range todo {
-		if m.Version == fenceVersion && r.opts.Force {
-			if err := r.emptyFence(ctx); err != nil {
-				return reverted, fmt.Errorf("empty the fence: %w", err)
+		if r.opts.Force {
+			if err := r.forget(ctx, m.Version); err != nil {
+				return reverted, fmt.Errorf("forget before migration %d goes down: %w", m.Version, err)
 			}
 		}
 		done, err := r.run(ctx, m, false)
@@ -170,20 +174,45 @@ func (r *runner) run(ctx context.Context, m Migration, up bool) (bool, error) {
 	return false, fmt.Errorf("migration %d: %w", m.Version, err)
 }
 
-// emptyFence forgets every claimed token, in a transaction of its own.
-func (r *runner) emptyFence(ctx context.Context) error {
-	const exists = `SELECT pg_catalog.to_regclass('fencepost.fence') IS NOT NULL`
+// inUse returns what a migration's Down refuses to give up: the table that tells whether it is there, and
+// the statements that make the database forget it.
+func inUse(version int64) (table string, forget []string) {
+	switch version {
+	case fenceVersion:
+		return "fencepost.fence", []string{`TRUNCATE fencepost.fence`}
+	case onceVersion:
+		return "fencepost.ledger", []string{`TRUNCATE fencepost.ledger`}
+	case protectVersion:
+		return "fencepost.protected", []string{
+			`SELECT fencepost.unprotect(c.oid) FROM fencepost.protected AS p JOIN pg_catalog.pg_class AS c
+				ON c.oid OPERATOR(pg_catalog.=) p.relid`,
+			// Those that protect does not know of.
+			`SELECT fencepost.unprotect(c.oid) FROM pg_catalog.pg_class AS c WHERE EXISTS (
+				SELECT FROM pg_catalog.pg_trigger AS g JOIN pg_catalog.pg_proc AS f ON f.oid OPERATOR(pg_catalog.=) g.tgfoid
+				 WHERE g.tgrelid OPERATOR(pg_catalog.=) c.oid
+				   AND f.pronamespace OPERATOR(pg_catalog.=) 'fencepost'::pg_catalog.regnamespace)`,
+		}
+	}
+	return "", nil
+}
+
+// forget makes the database forget what a migration's Down would refuse to give up, in a transaction of its own.
+func (r *runner) forget(ctx context.Context, version int64) error {
+	table, statements := inUse(version)
+	if table == "" {
+		return nil
+	}
+	const exists = `SELECT pg_catalog.to_regclass($1::pg_catalog.text) IS NOT NULL`
 	return retryLocked(ctx, r.opts.Logger, func() error {
 		return inTx(ctx, r.db, func(tx *sql.Tx) error {
 			if err := lockMigrations(ctx, tx); err != nil {
 				return err
 			}
 			var there bool
-			if err := tx.QueryRowContext(ctx, exists).Scan(&there); err != nil || !there {
+			if err := tx.QueryRowContext(ctx, exists, table).Scan(&there); err != nil || !there {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, `TRUNCATE fencepost.fence`)
-			return err
+			return execAll(ctx, tx, statements...)
 		})
 	})
 }

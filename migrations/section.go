@@ -3,7 +3,9 @@ package migrations
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/pressly/goose/v3"
 )
@@ -65,4 +67,37 @@ func execAll(ctx context.Context, tx *sql.Tx, statements ...string) error {
 		}
 	}
 	return nil
+}
+
+// underLock runs fn in a READ COMMITTED transaction under the migration lock, again where a table lock was not
+// granted in time.
+func underLock(ctx context.Context, tx *sql.Tx, fn func() error) error {
+	if err := execAll(ctx, tx, setIsolation); err != nil {
+		return fmt.Errorf("set isolation: %w", err)
+	}
+	if err := lockMigrations(ctx, tx); err != nil {
+		return err
+	}
+	return retryLocked(ctx, slog.New(slog.DiscardHandler), func() error {
+		return inSavepoint(ctx, tx, fn)
+	})
+}
+
+// inSavepoint runs fn so that the transaction can go on after a lock timeout.
+func inSavepoint(ctx context.Context, tx *sql.Tx, fn func() error) error {
+	if err := execAll(ctx, tx, `SAVEPOINT fencepost_attempt`); err != nil {
+		return err
+	}
+	err := fn()
+	if lockTimedOut(err) {
+		// This also gives back the table's place in the queue.
+		if rollbackErr := execAll(ctx, tx, `ROLLBACK TO SAVEPOINT fencepost_attempt`); rollbackErr != nil {
+			return errors.Join(rollbackErr, err)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return execAll(ctx, tx, `RELEASE SAVEPOINT fencepost_attempt`)
 }

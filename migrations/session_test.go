@@ -50,9 +50,9 @@ func TestCase11_EightProcessesBehindATransactionPooler(t *testing.T) {
 			pooled := withParameter(t, pooler.URL(), "default_query_exec_mode", c.mode)
 
 			wantSuccess(t, startAll(t, migrators, job{URL: pooled}))
-			wantVersions(t, db, 1)
+			wantVersions(t, db, withOwn(t)...)
 			wantSuccess(t, startAll(t, migrators, job{URL: pooled, Column: true}))
-			wantVersions(t, db, 1, tokenVersion)
+			wantVersions(t, db, withOwn(t, tokenVersion)...)
 			wantTokenColumn(t, db)
 			if n := value[int](t, db, advisoryLocks); n != 0 {
 				t.Errorf("%d advisory locks stayed behind", n)
@@ -76,7 +76,7 @@ func TestCase11_AKilledMigratorBehindATransactionPooler(t *testing.T) {
 	waitFor(t, db, 3, waitingMigrators)
 	victim.kill(t)
 	wantSuccess(t, others)
-	wantVersions(t, db, 1, tokenVersion)
+	wantVersions(t, db, withOwn(t, tokenVersion)...)
 	wantTokenColumn(t, db)
 	if n := value[int](t, db, advisoryLocks); n != 0 {
 		t.Errorf("%d advisory locks stayed behind", n)
@@ -101,7 +101,7 @@ func TestOneConnectionIsEnough(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	mustExec(t, db, createAccounts)
 	up(t, db, withColumn(t))
-	wantVersions(t, db, 1, tokenVersion)
+	wantVersions(t, db, withOwn(t, tokenVersion)...)
 	if _, err := migrations.Down(t.Context(), db, withColumn(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestSearchPathDoesNotMatter(t *testing.T) {
 	up(t, db, withColumn(t))
 	up(t, db, withColumn(t))
 
-	wantVersions(t, admin, 1, tokenVersion)
+	wantVersions(t, admin, withOwn(t, tokenVersion)...)
 	wantTokenColumn(t, admin)
 	const claimed = `SELECT claimed FROM fencepost.claim('r', 1, '00000000-0000-0000-0000-000000000001')`
 	if !value[bool](t, db, claimed) {
@@ -151,7 +151,7 @@ func TestSearchPathDoesNotMatter(t *testing.T) {
 	if _, err := migrations.Down(t.Context(), db, withColumn(t)); !errors.Is(err, migrations.ErrTokensRemain) {
 		t.Errorf("Down = %v, want ErrTokensRemain", err)
 	}
-	wantVersions(t, admin, 1, tokenVersion) // the column's refusal, not the fence's
+	wantVersions(t, admin, withOwn(t, tokenVersion)...) // the column's refusal, not the fence's
 	opts := withColumn(t)
 	opts.Force = true
 	if _, err := migrations.Down(t.Context(), db, opts); err != nil {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"unicode/utf8"
 
@@ -64,22 +63,28 @@ func (t Table) validate() error {
 		{"schema", t.Schema}, {"table", t.Name}, {"column", t.Column},
 	}
 	for _, p := range parts {
-		var wrong string
-		switch {
-		case p.name == "":
-			wrong = "is empty"
-		case len(p.name) > maxIdentifier:
-			wrong = fmt.Sprintf("is longer than %d bytes", maxIdentifier)
-		case strings.ContainsRune(p.name, 0):
-			wrong = "has a zero byte"
-		case !utf8.ValidString(p.name):
-			wrong = "is not UTF-8"
-		default:
-			continue
+		if err := checkName(p.what, p.name); err != nil {
+			return err
 		}
-		return fmt.Errorf("%w: %s name %q %s", ErrInvalid, p.what, p.name, wrong)
 	}
 	return nil
+}
+
+func checkName(what, name string) error {
+	var wrong string
+	switch {
+	case name == "":
+		wrong = "is empty"
+	case len(name) > maxIdentifier:
+		wrong = fmt.Sprintf("is longer than %d bytes", maxIdentifier)
+	case strings.ContainsRune(name, 0):
+		wrong = "has a zero byte"
+	case !utf8.ValidString(name):
+		wrong = "is not UTF-8"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s name %q %s", ErrInvalid, what, name, wrong)
 }
 
 func (t Table) quoted() string { return quote(t.Schema) + "." + quote(t.Name) }
@@ -121,40 +126,11 @@ func (t Table) down(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// change runs fn under the migration lock, again where a table lock was not granted in time.
 func (t Table) change(ctx context.Context, tx *sql.Tx, fn func() error) error {
-	if err := execAll(ctx, tx, setIsolation); err != nil {
-		return fmt.Errorf("set isolation: %w", err)
-	}
-	if err := lockMigrations(ctx, tx); err != nil {
-		return err
-	}
-	err := retryLocked(ctx, slog.New(slog.DiscardHandler), func() error {
-		return inSavepoint(ctx, tx, fn)
-	})
-	if err != nil {
+	if err := underLock(ctx, tx, fn); err != nil {
 		return fmt.Errorf("token column %s: %w", t.quotedColumn(), err)
 	}
 	return nil
-}
-
-// inSavepoint runs fn so that the transaction can go on after a lock timeout.
-func inSavepoint(ctx context.Context, tx *sql.Tx, fn func() error) error {
-	if err := execAll(ctx, tx, `SAVEPOINT fencepost_attempt`); err != nil {
-		return err
-	}
-	err := fn()
-	if lockTimedOut(err) {
-		// This also gives back the table's place in the queue.
-		if rollbackErr := execAll(ctx, tx, `ROLLBACK TO SAVEPOINT fencepost_attempt`); rollbackErr != nil {
-			return errors.Join(rollbackErr, err)
-		}
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	return execAll(ctx, tx, `RELEASE SAVEPOINT fencepost_attempt`)
 }
 
 // columnQuery asks the catalog what the column is. It has no row where column or table is missing.

@@ -64,6 +64,8 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 		"plain UPDATE": 0, "fence.Update, bare token": 0.95,
 		"BEGIN + pg_advisory_xact_lock + UPDATE + COMMIT": 0, "Store.Do with one write": 0,
 		"Store.Acquire + Release, no write": 0,
+		"UPDATE … FROM unnest(…)":           0, "Table.UpdateMany": 0.8,
+		"COPY + INSERT … ON CONFLICT": 0, "Table.Load": 0.6,
 	}
 	found := map[string]bool{}
 	for _, f := range all {

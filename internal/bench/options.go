@@ -25,7 +25,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.SetOutput(stderr)
 	f.IntVar(&o.rounds, "rounds", 160, "how often each candidate is measured")
 	f.Float64Var(&o.seconds, "seconds", 0.05, "how long each candidate runs in a round")
-	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence or store")
+	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence, table, advisory, forupdate, store, many or load")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

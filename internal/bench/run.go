@@ -74,7 +74,7 @@ func compare(ctx context.Context, o options, s figures.Servers, stderr io.Writer
 		if err != nil {
 			return nil, fmt.Errorf("prepare %s: %w", f.Name, err)
 		}
-		result, err := measure.Compare(ctx, o.plan(), c)
+		result, err := measure.Compare(ctx, f.Plan(o.plan()), c)
 		if err != nil {
 			return nil, fmt.Errorf("measure %s: %w", f.Name, err)
 		}

@@ -53,7 +53,7 @@ func TestGoAndSQLAgreeOnNames(t *testing.T) {
 	if migrations.DefaultColumn != fence.DefaultTokenColumn {
 		t.Errorf("the token column is %q to migrations and %q to fence", migrations.DefaultColumn, fence.DefaultTokenColumn)
 	}
-	for _, code := range []string{"ZF001"} {
+	for _, code := range []string{"ZF001", "ZF004"} {
 		if !strings.Contains(sql.String(), code) {
 			t.Errorf("SQLSTATE %s is raised by no migration", code)
 		}

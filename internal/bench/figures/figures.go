@@ -28,6 +28,16 @@ type Figure struct {
 	Name string
 	// Prepare makes what the candidates need on the servers.
 	Prepare func(context.Context, Servers) (measure.Comparison, error)
+	// Bulk bounds the rounds of a job that writes many rows at once, which one goroutine does alone. 0: no such job.
+	Bulk int
+}
+
+// Plan is what the figure takes of a plan.
+func (f Figure) Plan(p measure.Plan) measure.Plan {
+	if f.Bulk > 0 {
+		p.Rounds, p.Workers = min(p.Rounds, f.Bulk), 1
+	}
+	return p
 }
 
 // All returns every figure.
@@ -35,6 +45,11 @@ func All() []Figure {
 	return []Figure{
 		{Name: "lease", Prepare: lease},
 		{Name: "fence", Prepare: fencedUpdate},
+		{Name: "table", Prepare: tableUpdate},
+		{Name: "advisory", Prepare: besideAdvisory},
+		{Name: "forupdate", Prepare: besideForUpdate},
 		{Name: "store", Prepare: store},
+		{Name: "many", Prepare: updateMany, Bulk: 40},
+		{Name: "load", Prepare: loadMany, Bulk: 12},
 	}
 }

@@ -15,13 +15,17 @@ const rowCount = 10_000
 // makeTable makes a filled table for one candidate. All candidates get the same, so what one leaves
 // behind for the vacuum costs no other. Half of each page is free, so that updates stay on it.
 func makeTable(ctx context.Context, s Servers, name string) (fence.Table, error) {
+	return makeTableOf(ctx, s, name, rowCount)
+}
+
+func makeTableOf(ctx context.Context, s Servers, name string, rows int) (fence.Table, error) {
 	t := fence.Table{Schema: "bench", Name: name, Key: []string{"id"}}
 	for _, sql := range []string{
 		`CREATE SCHEMA IF NOT EXISTS bench`,
 		`CREATE TABLE ` + t.String() + ` (
 			id bigint PRIMARY KEY, value text NOT NULL,
 			last_fencing_token bigint NOT NULL DEFAULT 0 CHECK (last_fencing_token >= 0)) WITH (fillfactor = 50)`,
-		fmt.Sprintf(`INSERT INTO %s (id, value) SELECT i, '0' FROM generate_series(0, %d) AS i`, t, rowCount-1),
+		fmt.Sprintf(`INSERT INTO %s (id, value) SELECT i, '0' FROM generate_series(0, %d) AS i`, t, rows-1),
 		`VACUUM ANALYZE ` + t.String(),
 	} {
 		if _, err := s.Pool.Exec(ctx, sql); err != nil {

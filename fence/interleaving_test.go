@@ -1,0 +1,286 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/token"
+)
+
+// The interleavings of a claim with a guarded transaction, step by step: who waits is seen in PostgreSQL before the
+// next step is taken, so each order happens exactly as it is written here.
+
+// writes are what a guarded transaction does after its guard. Row 1 exists, row 9 does not.
+var writes = map[string]string{
+	"update": `UPDATE app.item SET value = 'old', last_fencing_token = 1 WHERE id = 1`,
+	"insert": `INSERT INTO app.item (id, value, last_fencing_token) VALUES (9, 'old', 1)`,
+	"upsert": `INSERT INTO app.item (id, value, last_fencing_token) VALUES (1, 'old', 1)
+		ON CONFLICT (id) DO UPDATE SET value = 'old', last_fencing_token = 1 WHERE app.item.last_fencing_token <= 1`,
+	"delete": `DELETE FROM app.item WHERE id = 1`,
+}
+
+// written reports whether the old holder's write has been committed.
+const written = `SELECT NOT EXISTS (SELECT FROM app.item WHERE id = 1 AND value = '') OR EXISTS (SELECT FROM app.item WHERE id = 9)`
+
+var levels = map[string]pgx.TxIsoLevel{
+	"READ COMMITTED": pgx.ReadCommitted, "REPEATABLE READ": pgx.RepeatableRead, "SERIALIZABLE": pgx.Serializable,
+}
+
+// stage is one interleaving: a holder of token 1 with a transaction, and a rival that claims token 2.
+type stage struct {
+	pool       *pgxpool.Pool
+	old, rival fence.Claim
+	tx         pgx.Tx
+	write      string
+}
+
+// eachInterleaving runs a script for every write and isolation level.
+func eachInterleaving(t *testing.T, script func(t *testing.T, s *stage)) {
+	t.Helper()
+	t.Parallel()
+	pool := setup(t)
+	for level, iso := range levels {
+		for write, sql := range writes {
+			resource := level + "/" + write
+			t.Run(resource, func(t *testing.T) {
+				exec(t, pool, `DELETE FROM app.item`)
+				exec(t, pool, `INSERT INTO app.item (id) VALUES (1)`)
+				s := &stage{pool: pool, old: mustRaise(t, pool, claimOf(resource, 1)), rival: claimOf(resource, 2), write: sql}
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: iso})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.tx = tx
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				script(t, s)
+			})
+		}
+	}
+}
+
+// claimInBackground starts the rival's claim.
+func (s *stage) claimInBackground(t *testing.T) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- raise(t.Context(), s.pool, s.rival) }()
+	return done
+}
+
+// claimUncommitted makes the rival's claim in a transaction that stays open.
+func (s *stage) claimUncommitted(t *testing.T) pgx.Tx {
+	t.Helper()
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	var claimed bool
+	err = tx.QueryRow(t.Context(), `SELECT claimed FROM fencepost.claim($1, $2, $3)`, s.rival.Resource, int64(s.rival.Token), s.rival.Nonce.Hex()).
+		Scan(&claimed)
+	if err != nil || !claimed {
+		t.Fatalf("claimed %v: %v", claimed, err)
+	}
+	return tx
+}
+
+func (s *stage) guard(t *testing.T) error {
+	t.Helper()
+	return fence.Guard(t.Context(), s.tx, s.old)
+}
+
+func (s *stage) guardInBackground(t *testing.T) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- fence.Guard(t.Context(), s.tx, s.old) }()
+	return done
+}
+
+func (s *stage) mustWrite(t *testing.T) {
+	t.Helper()
+	exec(t, s.tx, s.write)
+}
+
+func (s *stage) mustCommit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantRefused expects that the guard was refused, as stale or as a transaction to be run again (under an
+// older snapshot), and that nothing of the transaction commits, even where the code overlooks it.
+func (s *stage) wantRefused(t *testing.T, err error) {
+	t.Helper()
+	var server *pgconn.PgError
+	again := errors.As(err, &server) && server.Code == "40001"
+	if !again && !errors.Is(err, fence.ErrStale) {
+		t.Fatalf("the guard of an overtaken claim: %v", err)
+	}
+	_, _ = s.tx.Exec(t.Context(), s.write)
+	if err := s.tx.Commit(t.Context()); err == nil {
+		t.Error("it committed all the same")
+	}
+	s.wantWritten(t, false)
+}
+
+func (s *stage) wantWritten(t *testing.T, want bool) {
+	t.Helper()
+	var got bool
+	if err := s.pool.QueryRow(t.Context(), written).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("the old holder's write is there: %v, want %v", got, want)
+	}
+}
+
+func (s *stage) wantFence(t *testing.T, want token.Token) {
+	t.Helper()
+	var got token.Token
+	if err := s.pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = $1`, s.old.Resource).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("the fence is at %d, want %d", got, want)
+	}
+}
+
+// Guard, write, claim: the claim waits until the write has committed.
+func TestInterleaving_AClaimWaitsForAGuardedWrite(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		if err := s.guard(t); err != nil {
+			t.Fatal(err)
+		}
+		claimed := s.claimInBackground(t)
+		untilWaiters(t, s.pool, 1)
+		s.mustWrite(t)
+		s.wantFence(t, 1)
+		s.mustCommit(t, s.tx)
+		if err := <-claimed; err != nil {
+			t.Error(err)
+		}
+		s.wantFence(t, 2)
+		s.wantWritten(t, true)
+	})
+}
+
+// Guard, write, claim, rollback: the claim gets through, and nothing was written.
+func TestInterleaving_AClaimWaitsForAGuardThatRollsBack(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		if err := s.guard(t); err != nil {
+			t.Fatal(err)
+		}
+		s.mustWrite(t)
+		claimed := s.claimInBackground(t)
+		untilWaiters(t, s.pool, 1)
+		if err := s.tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-claimed; err != nil {
+			t.Error(err)
+		}
+		s.wantFence(t, 2)
+		s.wantWritten(t, false)
+	})
+}
+
+// Claim, guard, claim's commit: the guard waits, and refuses.
+func TestInterleaving_AGuardWaitsForAClaimAndIsRefused(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		claim := s.claimUncommitted(t)
+		guarded := s.guardInBackground(t)
+		untilWaiters(t, s.pool, 1)
+		s.mustCommit(t, claim)
+		s.wantRefused(t, <-guarded)
+		s.wantFence(t, 2)
+	})
+}
+
+// Claim, guard, claim's rollback: the guard waits, and passes.
+func TestInterleaving_AGuardWaitsForAClaimThatRollsBack(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		claim := s.claimUncommitted(t)
+		guarded := s.guardInBackground(t)
+		untilWaiters(t, s.pool, 1)
+		if err := claim.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-guarded; err != nil {
+			t.Fatal(err)
+		}
+		s.mustWrite(t)
+		s.mustCommit(t, s.tx)
+		s.wantFence(t, 1)
+		s.wantWritten(t, true)
+	})
+}
+
+// Snapshot, claim, guard: what the transaction's snapshot shows of the fence is not believed.
+func TestInterleaving_AGuardUnderASnapshotFromBeforeTheClaim(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		exec(t, s.tx, `SELECT count(*) FROM app.item`)
+		mustRaise(t, s.pool, s.rival)
+		s.wantRefused(t, s.guard(t))
+	})
+}
+
+// A guard inside a savepoint that is rolled back is none: its locks go with it. The write that follows then
+// commits after the rival's claim, which is the damage.
+func TestInterleavingControl_AGuardRolledBackWithItsSavepoint(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		savepoint, err := s.tx.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fence.Guard(t.Context(), savepoint, s.old); err != nil {
+			t.Fatal(err)
+		}
+		if err := savepoint.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustRaise(t, s.pool, s.rival) // nothing holds it up
+		s.mustWrite(t)
+		s.mustCommit(t, s.tx)
+		s.wantFence(t, 2)
+		s.wantWritten(t, true)
+	})
+}
+
+// A savepoint after the guard may come and go: the guard stands.
+func TestInterleaving_AGuardOutlivesALaterSavepoint(t *testing.T) {
+	eachInterleaving(t, func(t *testing.T, s *stage) {
+		t.Helper()
+		if err := s.guard(t); err != nil {
+			t.Fatal(err)
+		}
+		savepoint, err := s.tx.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, savepoint, s.write)
+		if err := savepoint.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		claimed := s.claimInBackground(t)
+		untilWaiters(t, s.pool, 1)
+		s.mustWrite(t)
+		s.mustCommit(t, s.tx)
+		if err := <-claimed; err != nil {
+			t.Error(err)
+		}
+		s.wantFence(t, 2)
+		s.wantWritten(t, true)
+	})
+}

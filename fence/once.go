@@ -1,0 +1,111 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// What the ledger takes.
+const (
+	// OnceWindow is how long an entry of the ledger is kept at least, by the database's clock.
+	OnceWindow = 24 * time.Hour
+	// MaxOnceKeyBytes is the longest key, in bytes of UTF-8.
+	MaxOnceKeyBytes = 512
+	// MaxOnceResultBytes is the longest result, in bytes of JSON.
+	MaxOnceResultBytes = 64 << 10
+)
+
+// Entry names one piece of work in the ledger.
+type Entry struct {
+	Namespace string   // keys of different namespaces have nothing to do with each other
+	Key       string   // the caller's idempotency key
+	Resource  string   // the full resource of the claim that the work is done under
+	Request   [32]byte // SHA-256 of what is to be done
+}
+
+// Check returns nil for an entry that can be made, and otherwise an error that matches ErrInvalid.
+func (e Entry) Check() error {
+	switch {
+	case e.Key == "" || len(e.Key) > MaxOnceKeyBytes:
+		return invalidf("an idempotency key has 1 to %d bytes, not %d", MaxOnceKeyBytes, len(e.Key))
+	case !isText(e.Key):
+		return invalidf("the idempotency key is not UTF-8 text without U+0000")
+	case e.Namespace == "" || e.Resource == "":
+		return invalidf("the ledger needs a namespace and a resource")
+	}
+	return nil
+}
+
+func (e Entry) args() []any { return []any{e.Namespace, e.Key, e.Resource, e.Request[:]} }
+
+// LookOnce reads the result of an entry's work, as JSON. It is found once the work has been committed; it asks
+// no fence, so the result of done work is there for a stale claim too. Errors: ErrInvalid, ErrKeyReused,
+// ErrUnavailable. ctx bounds the call.
+func LookOnce(ctx context.Context, db Querier, e Entry) (result []byte, found bool, err error) {
+	return once(ctx, db, "look into the ledger", `SELECT fencepost.once_look($1::text, $2::text, $3::text, $4::bytea)`, e)
+}
+
+// BeginOnce enters the work in the ledger before it is done, in the transaction that is to do it, after
+// the guard. Where the work has been done already, result is what it returned, done is true and nothing
+// is left to do. It waits for another transaction that is at the same work. Errors are those of LookOnce.
+func BeginOnce(ctx context.Context, tx pgx.Tx, e Entry) (result []byte, done bool, err error) {
+	return once(ctx, tx, "begin once", `SELECT fencepost.once_begin($1::text, $2::text, $3::text, $4::bytea)`, e)
+}
+
+func once(ctx context.Context, db Querier, verb, sql string, e Entry) ([]byte, bool, error) {
+	if err := e.Check(); err != nil {
+		return nil, false, err
+	}
+	var result *string
+	if err := db.QueryRow(ctx, sql, e.args()...).Scan(&result); err != nil {
+		return nil, false, interpret(ctx, verb, err, false)
+	}
+	if result == nil {
+		return nil, false, nil
+	}
+	return []byte(*result), true, nil
+}
+
+// EndOnce records the result of the work that BeginOnce began in tx: JSON of up to MaxOnceResultBytes, else
+// ErrInvalid. Other errors: ErrUnavailable. ctx bounds the call.
+func EndOnce(ctx context.Context, tx pgx.Tx, e Entry, result []byte) error {
+	if len(result) > MaxOnceResultBytes {
+		return invalidf("a result has up to %d bytes of JSON, not %d", MaxOnceResultBytes, len(result))
+	}
+	_, err := tx.Exec(ctx, `SELECT fencepost.once_end($1::text, $2::text, $3::text)`, e.Namespace, e.Key, string(result))
+	return interpret(ctx, "end once", err, false)
+}
+
+// purgeBatch is how many entries one statement of PurgeOnce deletes.
+const purgeBatch = 10_000
+
+// PurgeOnce forgets the entries of a namespace whose work ended longer ago than age, by the database's clock,
+// and returns how many, also beside an error. An age below OnceWindow is ErrInvalid: a retry would do the work
+// again. It deletes in portions, each committed on its own; conn must not be in a transaction. Other
+// errors: ErrUnavailable, ErrOutcomeUnknown. ctx bounds the call.
+func PurgeOnce(ctx context.Context, conn *pgx.Conn, namespace string, age time.Duration) (purged int64, err error) {
+	if age < OnceWindow {
+		return 0, invalidf("entries younger than %v are not purged, so not all older than %v", OnceWindow, age)
+	}
+	if err := checkIdle(conn); err != nil {
+		return 0, err
+	}
+	interval := fmt.Sprintf("%d microseconds", age.Microseconds())
+	for {
+		var n int64
+		err := pipeline(ctx, conn, "purge the ledger", func(b *pgx.Batch) {
+			b.Queue(`SELECT fencepost.once_purge($1::text, $2::text::interval, $3::integer)`, namespace, interval, purgeBatch).
+				QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
+		})
+		if err != nil {
+			return purged, err
+		}
+		purged += n
+		if n < purgeBatch {
+			return purged, nil
+		}
+	}
+}
