@@ -104,7 +104,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     fence_token bigint;
-    entered     jsonb;
+    entered     text;
 BEGIN
     IF resource IS NULL OR resource = '' OR token IS NULL OR token < 1 OR nonce IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
@@ -128,11 +128,16 @@ BEGIN
             DETAIL = jsonb_build_object('resource', enter.resource, 'token', enter.token::text,
                                         'current', coalesce(fence_token, 0)::text)::text;
     END IF;
-    -- What the transaction has entered, for triggers to compare with the fence.
-    entered := coalesce(nullif(current_setting('fencepost.entered', true), ''), '{}')::jsonb;
-    PERFORM set_config('fencepost.entered',
-        (entered || jsonb_build_object(enter.resource, jsonb_build_array(enter.token::text, enter.nonce)))::text,
-        true);
+    -- What the transaction has entered, for triggers to compare with the fence: {"resource": ["token", "nonce"]},
+    -- spelt as jsonb spells it. The first entry is written without the detour, since most transactions have one.
+    entered := current_setting('fencepost.entered', true);
+    IF entered <> '' THEN
+        entered := (entered::jsonb
+            || jsonb_build_object(enter.resource, jsonb_build_array(enter.token::text, enter.nonce)))::text;
+    ELSE
+        entered := '{' || to_jsonb(enter.resource)::text || ': ["' || enter.token || '", "' || enter.nonce || '"]}';
+    END IF;
+    PERFORM set_config('fencepost.entered', entered, true);
 END
 $body$;
 -- +goose StatementEnd
