@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // for the scripts
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -212,7 +213,7 @@ func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 	reply, err := s.handOn(ctx, id, false)
-	if redis.HasErrorPrefix(err, "TRYAGAIN") {
+	if slotMoves(err) {
 		// The slot is on the move. The lease key alone can be reached, and the waiters once it has moved.
 		reply, err = s.release.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").Text()
 		if err == nil {
@@ -220,6 +221,12 @@ func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 		}
 	}
 	return reply, s.failed(ctx, "release", id.resource, err)
+}
+
+// slotMoves reports whether a cluster refused a script because its slot is on the move and not all of its keys are there.
+// Redis says so before it begins; Valkey 8.1 where the script comes to a key that is elsewhere, and as a plain ERR.
+func slotMoves(err error) bool {
+	return redis.HasErrorPrefix(err, "TRYAGAIN") || err != nil && strings.Contains(err.Error(), "access a non local key")
 }
 
 // handOn releases the lease to the head of the queue; free tells that it is released already.
@@ -237,7 +244,7 @@ func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, erro
 func (s *scripts) handOnLater(ctx context.Context, id ident) {
 	for pause := 10 * time.Millisecond; pause < 5*time.Second; pause *= 2 {
 		<-time.After(pause)
-		if _, err := s.handOn(ctx, id, true); !redis.HasErrorPrefix(err, "TRYAGAIN") {
+		if _, err := s.handOn(ctx, id, true); !slotMoves(err) {
 			return
 		}
 	}
