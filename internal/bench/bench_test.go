@@ -48,7 +48,7 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "figures.json")
 	t.Setenv(envJSON, path)
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"-rounds", "2", "-seconds", "0.02"}, &stdout, &stderr); status != 0 {
+	if status := run(t.Context(), []string{"-rounds", "2", "-seconds", "0.02", "-fences", "5000"}, &stdout, &stderr); status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr.String())
 	}
 	text, err := os.ReadFile(path)
@@ -64,7 +64,10 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 		"plain UPDATE": 0, "fence.Update, bare token": 0.95,
 		"BEGIN + pg_advisory_xact_lock + UPDATE + COMMIT": 0, "Store.Do with one write": 0,
 		"Store.Acquire + Release, no write": 0,
-		"UPDATE … FROM unnest(…)":           0, "Table.UpdateMany": 0.8,
+		"plain UPDATE by primary key":       0, "Table.Update under the guard": 0,
+		"enter + UPDATE without a trigger": 0, "enter + UPDATE behind fencepost.protect": 0.7,
+		"claim, 1000 fences": 0, "claim, 5000 fences": 1 / 1.2, "guard, 1000 fences": 0, "guard, 5000 fences": 1 / 1.2,
+		"UPDATE … FROM unnest(…)": 0, "Table.UpdateMany": 0.8,
 		"COPY + INSERT … ON CONFLICT": 0, "Table.Load": 0.6,
 	}
 	found := map[string]bool{}

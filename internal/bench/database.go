@@ -21,12 +21,14 @@ import (
 // cleanUpPatience bounds the removal of what a run has made on the servers.
 const cleanUpPatience = time.Minute
 
-// withServers runs fn on a database and a key space of its own on the servers, and removes both.
-func withServers(ctx context.Context, s *services.Services, fn func(context.Context, figures.Servers) error) error {
+// withServers runs fn on two databases and a key space of its own on the servers, and removes them.
+func withServers(ctx context.Context, s *services.Services, fences int, fn func(context.Context, figures.Servers) error) error {
 	name := "fencepost-bench-" + strings.ToLower(rand.Text()[:12])
 	return withDatabase(ctx, s.PostgresURL, name, func(pool *pgxpool.Pool) error {
-		return withKeys(ctx, s.RedisURL, name, func(client *redis.Client) error {
-			return fn(ctx, figures.Servers{Pool: pool, Redis: client, Name: name})
+		return withDatabase(ctx, s.PostgresURL, name+"-grown", func(grown *pgxpool.Pool) error {
+			return withKeys(ctx, s.RedisURL, name, func(client *redis.Client) error {
+				return fn(ctx, figures.Servers{Pool: pool, Grown: grown, Fences: fences, Redis: client, Name: name})
+			})
 		})
 	})
 }

@@ -16,6 +16,7 @@ type options struct {
 	rounds  int
 	seconds float64
 	only    string
+	fences  int
 }
 
 // parse reads the command line. What is wrong with it, and help, goes to stderr.
@@ -25,7 +26,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.SetOutput(stderr)
 	f.IntVar(&o.rounds, "rounds", 160, "how often each candidate is measured")
 	f.Float64Var(&o.seconds, "seconds", 0.05, "how long each candidate runs in a round")
-	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence, table, advisory, forupdate, store, many or load")
+	f.StringVar(&o.only, "only", "", "measure this figure alone: lease, fence, table, advisory, forupdate, store, door, claims, guards, many or load")
+	f.IntVar(&o.fences, "fences", 1_000_000, "how many fences claims and guards are measured with, beside a thousand")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -46,6 +48,8 @@ func (o options) validate() error {
 		return fmt.Errorf("-rounds %d is below 1", o.rounds)
 	case !(o.seconds > 0 && o.seconds <= most):
 		return fmt.Errorf("-seconds %v is not above 0 and at most %d", o.seconds, most)
+	case o.fences < figures.Workers:
+		return fmt.Errorf("-fences %d is below %d", o.fences, figures.Workers)
 	case len(o.figures()) == 0:
 		return fmt.Errorf("-only %q names no figure", o.only)
 	}

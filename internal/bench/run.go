@@ -43,7 +43,7 @@ func bench(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return withServers(ctx, s, func(ctx context.Context, servers figures.Servers) error {
+	return withServers(ctx, s, o.fences, func(ctx context.Context, servers figures.Servers) error {
 		durability, err := durabilityOf(ctx, servers.Pool)
 		if err != nil {
 			return err

@@ -16,6 +16,10 @@ const Workers = 8
 type Servers struct {
 	// Pool leads to a database with fencepost's migrations that nobody else uses.
 	Pool *pgxpool.Pool
+	// Grown leads to another such database, for what depends on how much there is.
+	Grown *pgxpool.Pool
+	// Fences is how many are made there.
+	Fences int
 	// Redis is the client of all candidates.
 	Redis redis.UniversalClient
 	// Name begins every Redis key, after at most one constant word.
@@ -49,6 +53,9 @@ func All() []Figure {
 		{Name: "advisory", Prepare: besideAdvisory},
 		{Name: "forupdate", Prepare: besideForUpdate},
 		{Name: "store", Prepare: store},
+		{Name: "door", Prepare: behindTheDoor},
+		{Name: "claims", Prepare: claimsOfMany},
+		{Name: "guards", Prepare: guardsOfMany},
 		{Name: "many", Prepare: updateMany, Bulk: 40},
 		{Name: "load", Prepare: loadMany, Bulk: 12},
 	}
