@@ -13,8 +13,7 @@ func fenceAt(t *testing.T, b *bundle, resource string) int64 {
 	return value[int64](t, b.pool, `SELECT coalesce((SELECT token FROM fencepost.fence WHERE resource = $1), 0)`, b.opts.Namespace+":"+resource)
 }
 
-// Adopt lifts fences to above their rows, leaves a current holder in peace, and can be run again. The control: without it, a
-// current holder that writes by bare token is refused.
+// Adopt lifts fences to above their rows, leaves a current holder in peace, and can be run again.
 func TestAdoptLiftsFencesToTheirRows(t *testing.T) {
 	t.Parallel()
 	var c counts
