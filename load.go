@@ -31,6 +31,9 @@ import (
 // the lease has been overtaken; ErrUnavailable; ErrOutcomeUnknown. 40001 and 40P01 in the merge are tried again,
 // a bounded number of times. ctx bounds the call, and so does the lease.
 func (t *Table[T]) Load(ctx context.Context, l *Lease, columns []string, source pgx.CopyFromSource, opts *ManyOptions) (int64, error) {
+	if err := outsideTx(ctx); err != nil {
+		return 0, err
+	}
 	if l == nil || l.store != t.store {
 		return 0, invalidf("the lease is nil or of another store")
 	}

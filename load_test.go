@@ -88,16 +88,21 @@ func TestALostReplyToTheCommitOfManyRowsIsSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := acquire(t, store, "invoices", nil)
-	for name, write := range map[string]func() error{
-		"load":  func() error { return second(table.Load(t.Context(), l, loadColumns, sourceOf("load", 1, 2), nil)) },
-		"batch": func() error { return table.UpsertMany(t.Context(), l, changesOf("batch", 1, 2), nil) },
+	for name, c := range map[string]struct {
+		write  func() error
+		commit string
+	}{
+		"load": {
+			func() error { return second(table.Load(t.Context(), l, loadColumns, sourceOf("load", 1, 2), nil)) }, plainCommitMessage,
+		},
+		"batch": {func() error { return table.UpsertMany(t.Context(), l, changesOf("batch", 1, 2), nil) }, commitMessage},
 	} {
-		if err := write(); err != nil { // prepares its statements
+		if err := c.write(); err != nil { // prepares its statements
 			t.Fatal(err)
 		}
 		exec(t, b.pool, `TRUNCATE app.invoice`)
-		dropped := proxy.DropNextReply(faults.Containing(commitMessage))
-		if err := write(); err != nil {
+		dropped := proxy.DropNextReply(faults.Containing(c.commit))
+		if err := c.write(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		<-dropped

@@ -56,6 +56,9 @@ func (t *Table[T]) UpsertMany(ctx context.Context, l *Lease, rows []Change, opts
 type manyFunc func(b *fence.Batch, ctx context.Context, tx pgx.Tx, c Claim, opts *ManyOptions) error
 
 func (t *Table[T]) many(ctx context.Context, l *Lease, rows []Change, opts *ManyOptions, write manyFunc) error {
+	if err := outsideTx(ctx); err != nil {
+		return err
+	}
 	rows, err := t.ownAll(l, rows)
 	if err != nil {
 		return err

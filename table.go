@@ -91,7 +91,10 @@ func (t *Table[T]) resource(buf []byte, key Key) ([]byte, Key, error) {
 
 // check refuses what cannot be before any traffic, and a lease that is over. It returns the key as it is to
 // be sent (see rule.resource).
-func (t *Table[T]) check(l *Lease, key Key) (Key, error) {
+func (t *Table[T]) check(ctx context.Context, l *Lease, key Key) (Key, error) {
+	if err := outsideTx(ctx); err != nil {
+		return nil, err
+	}
 	if l == nil || l.store != t.store {
 		return nil, invalidf("the lease is nil or of another store")
 	}

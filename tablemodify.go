@@ -30,7 +30,7 @@ func (t *Table[T]) Modify(ctx context.Context, l *Lease, key Key, fn func(row *T
 	if fn == nil {
 		return invalidf("a modification without a function")
 	}
-	key, err := t.check(l, key)
+	key, err := t.check(ctx, l, key)
 	if err != nil {
 		return err
 	}

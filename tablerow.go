@@ -18,7 +18,7 @@ import (
 // Errors: ErrInvalid (a lease of another resource, a wrong number of key values); ErrLost without a round
 // trip; ErrNotFound; ErrUnavailable. ctx bounds the call, and so does the lease.
 func (t *Table[T]) Get(ctx context.Context, l *Lease, key Key) (row T, err error) {
-	key, err = t.check(l, key)
+	key, err = t.check(ctx, l, key)
 	if err != nil {
 		return row, err
 	}

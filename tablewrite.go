@@ -11,7 +11,7 @@ type writeFunc func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error
 
 // write runs one guarded write, again where that is safe, and once more after healing.
 func (t *Table[T]) write(ctx context.Context, l *Lease, key Key, run writeFunc) error {
-	key, err := t.check(l, key)
+	key, err := t.check(ctx, l, key)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,9 @@ import (
 // Rollback return ErrInvalid, and so does the whole then. It may be called more than once (see
 // [Store.Tx]), so it must not keep state from one call to the next.
 //
+// The methods of a [Table] have transactions of their own and are refused with ErrInvalid under ctx: what they wrote
+// would stay when this one is rolled back, and they would wait for the rows that this one holds.
+//
 // tx.Begin makes a savepoint. Rolling that back takes back what was written since, and leaves the guard, which
 // stands above it. A guard that the function itself enters for a further resource (fence.Guard,
 // fencepost.enter) has to stand outside of savepoints: rolled back, it protects nothing.
@@ -132,6 +135,9 @@ func over(leases []*Lease) error {
 // rollback frees the connection. It outlives ctx, within a bound of its own: a rollback on a dead
 // context would close the connection instead.
 func rollback(ctx context.Context, tx pgx.Tx) {
+	if conn := tx.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		return // it has ended
+	}
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = tx.Rollback(detached) // an error closes the connection, which rolls back as well

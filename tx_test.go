@@ -147,8 +147,11 @@ func TestTxRetriesTheWholeOfIt(t *testing.T) {
 	}
 }
 
-// commitMessage is how pgx sends the end of a transaction; the word alone stands in "read committed" too.
-const commitMessage = "Q\x00\x00\x00\x0bcommit\x00"
+// The ends of a transaction as they are sent, of Tx and of what pgx commits; the word alone stands in "read committed" too.
+const (
+	commitMessage      = "'); COMMIT\x00"
+	plainCommitMessage = "Q\x00\x00\x00\x0bcommit\x00"
+)
 
 // behindProxy is another store on the same database, through a proxy.
 func behindProxy(t *testing.T, b *bundle) (*fencepost.Store, *faults.Proxy) {

@@ -50,3 +50,15 @@ func (t *guardedTx) endedInSQL() error {
 	}
 	return fmt.Errorf("%w: the function ended its transaction by itself, and wrote unguarded from then on", ErrOutcomeUnknown)
 }
+
+// insideTx is the key under which a TxFunc's context carries that it is one.
+type insideTx struct{}
+
+// outsideTx refuses a call that has a transaction of its own inside the function of another, whose rows it would wait
+// for, and whose end would not be its own.
+func outsideTx(ctx context.Context) error {
+	if ctx.Value(insideTx{}) == nil {
+		return nil
+	}
+	return invalidf("the methods of a Table have transactions of their own: inside Tx or Do, write through its tx")
+}

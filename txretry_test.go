@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,4 +329,62 @@ func hostOf(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("%s:%d", config.Host, config.Port)
+}
+
+// A function that leaves its guard behind and goes on in another transaction is told so, and what it wrote there does
+// not commit, though a rival has claimed meanwhile. The control: what it wrote before is there.
+func TestInvariant3_AFunctionThatEndsItsTransactionWritesNothingAfterwards(t *testing.T) {
+	t.Parallel()
+	for _, end := range [][]string{{`COMMIT AND CHAIN`}, {`COMMIT`, `BEGIN`}, {`ROLLBACK AND CHAIN`}} {
+		t.Run(strings.Join(end, " "), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, fencepost.Options{})
+			l := b.acquire(t, "invoice-1", nil)
+			err := b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+				for _, sql := range slices.Concat([]string{`UPDATE app.invoice SET value = 'before'`}, end) {
+					if _, err := tx.Exec(ctx, sql); err != nil {
+						return err
+					}
+				}
+				exec(t, b.pool, `SELECT fencepost.claim($1, $2, gen_random_uuid())`, l.Claim().Resource, int64(l.Token())+1)
+				_, err := tx.Exec(ctx, `UPDATE app.invoice SET value = 'overtaken'`)
+				return err
+			}, l)
+			wantErr(t, err, fencepost.ErrOutcomeUnknown)
+			want := "before"
+			if strings.HasPrefix(end[0], "ROLLBACK") {
+				want = "0"
+			}
+			if got := b.read(t, "1").Value; got != want {
+				t.Errorf("value %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// Inside a Tx the methods of a table are refused before any traffic.
+func TestATablesMethodsAreRefusedInsideATx(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	l := b.acquire(t, "invoice-1", nil)
+	key, set := fencepost.Key{"1"}, fencepost.Set{"value": "x"}
+	before := b.read(t, "1")
+	err := b.store.Tx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
+		_, read := b.table.Get(ctx, l, key)
+		_, load := b.table.Load(ctx, l, []string{"id", "value"}, pgx.CopyFromRows([][]any{{"1", "x"}}), nil)
+		for _, err := range []error{
+			read, load, b.table.Update(ctx, l, key, set), b.table.Delete(ctx, l, key),
+			b.table.Modify(ctx, l, key, func(*Invoice) error { return nil }),
+			b.table.UpdateMany(ctx, l, []fencepost.Change{{Key: key, Set: set}}, nil),
+		} {
+			wantErr(t, err, fencepost.ErrInvalid)
+		}
+		return nil
+	}, l)
+	if err != nil {
+		t.Error(err)
+	}
+	if after := b.read(t, "1"); after != before {
+		t.Errorf("the row went from %+v to %+v", before, after)
+	}
 }

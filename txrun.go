@@ -45,17 +45,20 @@ func (s *Store) run(ctx context.Context, opts TxOptions, fn TxFunc, leases []*Le
 	if err := over(leases); err != nil {
 		return nil, err
 	}
-	err = fence.Commit(ctx, tx)
-	if errors.Is(err, ErrOutcomeUnknown) {
-		return &mark, err
+	err = fence.CommitMarked(ctx, tx, mark)
+	if errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, fence.ErrBroken) {
+		return &mark, err // of a broken one the mark speaks of the wrong half
 	}
-	return nil, idleIsLost(leases, err)
+	if err == nil {
+		return nil, nil
+	}
+	return nil, lostOr(leases, idleIsLost(leases, err))
 }
 
 // call runs the function. Without an error the transaction is still there, for its nil to commit.
 func call(ctx context.Context, fn TxFunc, tx pgx.Tx) error {
 	handed := &guardedTx{Tx: tx}
-	if err := fn(ctx, handed); err != nil {
+	if err := fn(context.WithValue(ctx, insideTx{}, true), handed); err != nil {
 		if ended := handed.endedInSQL(); ended != nil {
 			return errors.Join(err, ended)
 		}

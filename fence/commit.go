@@ -54,6 +54,49 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+// CommitMarked is [Commit] of the transaction that the mark was made in, and of no other: where that was ended in
+// between, by COMMIT or ROLLBACK sent as SQL, and another begun, the other is rolled back and the error matches
+// ErrBroken. It takes one round trip, as Commit does. tx is at its end then, though its own methods do not know it.
+func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
+	if !isNumber(m.XID) {
+		return invalidf("a mark without a transaction id")
+	}
+	conn := tx.Conn()
+	before := unsynced(conn)
+	// One simple query: nothing comes between the question and the COMMIT, and a pooler keeps them together.
+	results, err := conn.PgConn().Exec(ctx, `SELECT fencepost.unbroken('`+m.XID+`'); COMMIT`).ReadAll()
+	committed := len(results) == 2 && results[1].CommandTag.String() == "COMMIT"
+	server, answered := serverError(err)
+	switch {
+	case committed && unsynced(conn) != before:
+		return fmt.Errorf("%w: commit: the server did not wait for its synchronous standby", ErrOutcomeUnknown)
+	case committed: // what comes after that does not undo it
+		return nil
+	case answered && server.Code == codeBroken:
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	case answered && server.Code == codeInFailedTransaction, err == nil:
+		return fmt.Errorf("commit: %w", pgx.ErrTxCommitRollback)
+	}
+	return CommitError(ctx, err)
+}
+
+func isNumber(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// ErrBroken says that the guarded transaction was ended before its commit. What was written until then may be committed.
+var ErrBroken = fmt.Errorf("%w: the guarded transaction was ended by its own function", ErrOutcomeUnknown)
+
+const (
+	codeBroken              = "ZF006"
+	codeInFailedTransaction = "25P02"
+)
+
 // What fencepost.settle answers.
 const (
 	settledCommitted  = "committed"

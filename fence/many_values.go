@@ -143,9 +143,25 @@ func (e *encoder) add(w *arrayWriter, value any) error {
 		w.text = append(w.text, "NULL"...)
 	default:
 		e.room = encoded
-		w.text = appendElement(w.text, string(encoded))
+		text := string(encoded)
+		if w.column.BaseOID == pgtype.IntervalOID {
+			text = signed(text)
+		}
+		w.text = appendElement(w.text, text)
 	}
 	return nil
+}
+
+// signed puts a sign before each number of an interval. Under intervalstyle = sql_standard the sign of the first is
+// that of all which have none.
+func signed(interval string) string {
+	fields := strings.Fields(interval)
+	for i, field := range fields {
+		if field[0] >= '0' && field[0] <= '9' {
+			fields[i] = "+" + field
+		}
+	}
+	return strings.Join(fields, " ")
 }
 
 // appendElement appends the text of an element, quoted: within quotes only these two characters mean anything.

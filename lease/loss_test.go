@@ -166,7 +166,7 @@ func TestAnUnreachableServerIsTheReason(t *testing.T) {
 			late <- err
 		},
 	}}, func(o *redis.Options) { o.MaxRetries = -1 })
-	l := p.acquire(t, "r", ttl13, &lease.AcquireOptions{RenewEvery: every13})
+	l := p.acquire(t, "r", ttl13, &lease.AcquireOptions{RenewEvery: ttl13 / 20})
 	p.proxy.Cut()
 	within(t, "the loss", 2*ttl13, l.Done())
 	wantReason(t, l.Err(), lease.ReasonUnreachable)

@@ -47,6 +47,20 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- unbroken raises ZF006 unless the transaction that was marked with xid is still the current one. It travels with
+-- COMMIT: whoever sent COMMIT and BEGIN as SQL in between has left the guard behind.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.unbroken(xid text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    IF pg_current_xact_id_if_assigned()::text IS DISTINCT FROM unbroken.xid THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF006', MESSAGE = 'the guarded transaction ended before its commit';
+    END IF;
+END
+$body$;
+-- +goose StatementEnd
+
 -- settle tells what became of a marked transaction: 'committed', 'aborted', 'in progress', or 'unknown'
 -- where this server cannot know: it lives another life, is a standby, or has forgotten the id.
 -- +goose StatementBegin
@@ -82,6 +96,7 @@ $body$;
 REVOKE ALL ON TABLE fencepost.life FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.begin_life() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.mark() FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.unbroken(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.settle(text, uuid) FROM PUBLIC;
 
 -- +goose Down
@@ -89,6 +104,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(2, false);
 
 DROP FUNCTION fencepost.settle(text, uuid);
+DROP FUNCTION fencepost.unbroken(text);
 DROP FUNCTION fencepost.mark();
 DROP FUNCTION fencepost.begin_life();
 DROP TABLE fencepost.life;
