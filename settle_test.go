@@ -107,11 +107,13 @@ func TestInvariant9_AnotherLifeIsUnknown(t *testing.T) {
 func slowCommit(t *testing.T, b *bundle) (letGo func()) {
 	t.Helper()
 	exec(t, b.pool, `
+		CREATE SEQUENCE app.cancelled;
 		CREATE FUNCTION app.wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP
 			BEGIN
 				PERFORM pg_advisory_xact_lock(42);
 				RETURN NULL;
 			EXCEPTION WHEN query_canceled THEN -- as pgx asks for when a connection ends
+				PERFORM nextval('app.cancelled');
 			END;
 		END LOOP; END $$;
 		CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON app.invoice DEFERRABLE INITIALLY DEFERRED
@@ -156,7 +158,9 @@ func TestSettlingWaitsForATransactionInProgress(t *testing.T) {
 			proxy.CutOnce()
 			until(t, b.pool, settleAsked)
 			cancel()
-			if !commits {
+			if commits {
+				until(t, b.pool, `SELECT is_called FROM app.cancelled`) // it would strike the COMMIT, if it came later
+			} else {
 				exec(t, b.pool, endCommit)
 			}
 			letGo()
