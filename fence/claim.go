@@ -81,8 +81,13 @@ func Raise(ctx context.Context, conn *pgx.Conn, c Claim, opts *RaiseOptions) err
 	if err := checkIdle(conn); err != nil {
 		return err
 	}
+	return untilAnswered(ctx, c, func() (bool, token.Token, error) { return raise(ctx, conn, c, label) })
+}
+
+// untilAnswered makes a claim, again where only the server's own bound ended it, and says what the fence answered.
+func untilAnswered(ctx context.Context, c Claim, claim func() (claimed bool, current token.Token, err error)) error {
 	for {
-		claimed, current, err := raise(ctx, conn, c, label)
+		claimed, current, err := claim()
 		switch {
 		case err != nil && timedOut(err) && ctx.Err() == nil:
 			continue // the server's bound, not the caller's

@@ -92,21 +92,7 @@ func RaiseSQL(ctx context.Context, db SQLBeginner, c Claim, opts *RaiseOptions) 
 	if !isText(label) {
 		return invalidf("the label is not UTF-8 text without U+0000")
 	}
-	for {
-		claimed, current, err := raiseSQL(ctx, db, c, label)
-		switch {
-		case err != nil && timedOut(err) && ctx.Err() == nil:
-			continue // the server's bound, not the caller's
-		case err != nil:
-			return err
-		case claimed:
-			return nil
-		case c.Token > current:
-			return &JumpError{Resource: c.Resource, Token: c.Token, Current: current}
-		default:
-			return &StaleError{Resource: c.Resource, Token: c.Token, Current: current}
-		}
-	}
+	return untilAnswered(ctx, c, func() (bool, token.Token, error) { return raiseSQL(ctx, db, c, label) })
 }
 
 func raiseSQL(ctx context.Context, db SQLBeginner, c Claim, label string) (claimed bool, current token.Token, err error) {
