@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -307,5 +308,43 @@ func TestAHungServerDoesNotCostShortLeases(t *testing.T) {
 	f.proxies[0].Resume()
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A quorum of any size lives with a minority down, and grants nothing with a majority down.
+func TestAQuorumOfThreeFiveOrSeven(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{3, 5, 7} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			var servers []*services.Redis
+			var clients []redis.UniversalClient
+			for range size {
+				server := testenv.OwnRedis(t)
+				servers, clients = append(servers, server), append(clients, testenv.RedisOn(t, server.URL()))
+			}
+			q, err := lease.NewQuorum(clients, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for down := range size/2 + 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				l, err := q.TryAcquire(ctx, fmt.Sprint("r", down), time.Minute, nil)
+				cancel()
+				if granted := down <= size/2; (err == nil) != granted {
+					t.Errorf("%d of %d are down: %v", down, size, err)
+				}
+				if l != nil {
+					if err := l.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				} else {
+					wantErr(t, err, lease.ErrUnavailable)
+				}
+				if err := servers[down].Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
