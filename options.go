@@ -36,6 +36,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Events are called on the same occasions, for metrics. Default: none.
 	Events Events
+	// WallClock reads this host's wall clock, for those who want to see what a step of it does. Time that passes is
+	// counted by the longest that it, the monotonic clock and the one that goes on during a suspension say, so a
+	// clock put here can end leases early and never late. It must be safe for concurrent use. Default: time.Now.
+	WallClock func() time.Time
 }
 
 // AcquireOptions are the settings of one acquire. The zero value, and a nil pointer, mean the store's.

@@ -69,7 +69,7 @@ func newStore(pool *pgxpool.Pool, opts *Options, leases func(*lease.Options) (gr
 	}
 	g, err := leases(&lease.Options{
 		Prefix: "fencepost:" + v.Namespace, Label: v.Label, CounterIdle: v.CounterIdle,
-		Logger: v.Logger, Hooks: hooks(v.Events),
+		Logger: v.Logger, Hooks: hooks(v.Events), WallClock: v.WallClock,
 	})
 	if err != nil {
 		return nil, err

@@ -37,17 +37,21 @@ func (i instant) since(start instant) (longest, monotonic time.Duration) {
 
 // systemClock reads this host's clocks. It is safe for concurrent use.
 type systemClock struct {
-	began     time.Time // what monotonic durations count from
+	began     time.Time        // what monotonic durations count from
+	onTheWall func() time.Time // nil: the time that comes with the monotonic reading
 	suspended suspension
 }
 
-func newSystemClock() *systemClock {
-	return &systemClock{began: time.Now(), suspended: suspension{sinceBoot: sinceBoot}}
+func newSystemClock(wall func() time.Time) *systemClock {
+	return &systemClock{began: time.Now(), onTheWall: wall, suspended: suspension{sinceBoot: sinceBoot}}
 }
 
 func (c *systemClock) now() instant {
 	now := time.Now()
 	wall, monotonic := time.Duration(now.UnixNano()), now.Sub(c.began)
+	if c.onTheWall != nil {
+		wall = time.Duration(c.onTheWall().UnixNano())
+	}
 	return instant{time: now, wall: wall, boot: monotonic + c.suspended.length(monotonic, wall)}
 }
 

@@ -45,6 +45,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Hooks are called on the same occasions. Default: none.
 	Hooks Hooks
+	// WallClock reads this host's wall clock, for those who want to see what a step of it does. Time that passes is
+	// counted by the longest that it, the monotonic clock and the one that goes on during a suspension say, so a
+	// clock put here can end leases early and never late. It must be safe for concurrent use. Default: time.Now.
+	WallClock func() time.Time
 
 	clock clock
 }
@@ -125,7 +129,7 @@ func (o *Options) withDefaults() Options {
 		v.Logger = slog.New(slog.DiscardHandler)
 	}
 	if v.clock == nil {
-		v.clock = newSystemClock()
+		v.clock = newSystemClock(v.WallClock)
 	}
 	return v
 }

@@ -41,7 +41,7 @@ func TestSuspension(t *testing.T) {
 // The real clocks agree while nothing is suspended and nobody sets them.
 func TestSystemClock(t *testing.T) {
 	t.Parallel()
-	c := newSystemClock()
+	c := newSystemClock(nil)
 	start := c.now()
 	longest, monotonic := c.now().since(start)
 	if monotonic < 0 || longest < monotonic || longest > monotonic+time.Second {
