@@ -19,9 +19,15 @@
 // certain. Not guarded are: writers that do not pass through the guard, effects outside PostgreSQL,
 // and databases that lose committed transactions.
 //
+// # Without Redis
+//
+// [NewAdvisory] makes a Store whose leases are session-level advisory locks of PostgreSQL, for a few processes that have no Redis. One
+// that is stopped is overtaken after its TTL, as with Redis; early notice is weaker, and the fence is the same. [NewAdvisoryTx] makes one
+// whose lease is the transaction that the work is done in: the simplest there is where the work is one short transaction.
+//
 // # Parts
 //
-// Package lease is the Redis side and package fence the PostgreSQL side; each can be used alone, and only
+// Package lease is the Redis side and package fence the PostgreSQL side; each can be used alone, as can package advisory, and only
 // this package joins them. Package migrations creates what the database needs. The outcomes are errors
 // of this package, told apart with errors.Is; nil means committed.
 package fencepost

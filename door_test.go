@@ -59,6 +59,37 @@ func TestTheStoreWritesThroughTheDoor(t *testing.T) {
 		fence.Set{"value": "bare"}), fencepost.ErrStale)
 }
 
+// A program whose rule is not the door's would guard its rows by other resources than the door does: it is told at the start.
+func TestATableWithAnotherRuleThanItsDoorIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	exec(t, b.pool, `ALTER TABLE app.invoice ADD other_token bigint NOT NULL DEFAULT 0`)
+	declare := func() error {
+		_, err := fencepost.NewTable[struct{ ID string }](t.Context(), b.store, invoiceSpec())
+		return err
+	}
+	if err := declare(); err != nil {
+		t.Errorf("without a door: %v", err)
+	}
+	for name, arguments := range map[string]string{
+		"namespace":    `'another', 'invoice-', '{id}'`,
+		"prefix":       `$1, 'invoice:', '{id}'`,
+		"no columns":   `$1, 'invoice-', '{}'`,
+		"token column": `$1, 'invoice-', '{id}', token_column => 'other_token'`,
+		"observing":    `$1, 'bill-', '{id}', mode => 'observe'`,
+	} {
+		exec(t, b.pool, `SELECT fencepost.protect('app.invoice', `+arguments+`) FROM (VALUES ($1::text)) AS own`, b.opts.Namespace)
+		var refused *fence.TableError
+		if err := declare(); !errors.As(err, &refused) || !containsAll(refused.Problem, "fencepost.protect", "invoice-", b.opts.Namespace) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	exec(t, b.pool, `SELECT fencepost.protect('app.invoice', $1, 'invoice-', '{id}')`, b.opts.Namespace)
+	if err := declare(); err != nil {
+		t.Errorf("the same rule: %v", err)
+	}
+}
+
 // A row ahead of its fence heals behind the door as in front of it.
 func TestARowAheadHealsThroughTheDoor(t *testing.T) {
 	t.Parallel()
@@ -105,5 +136,6 @@ func TestTheStoreAndTheDoorAgreeOnResources(t *testing.T) {
 				t.Errorf("%v: the door says %v, the table %q", key, err, want)
 			}
 		}
+		exec(t, b.pool, `SELECT fencepost.unprotect('app.line')`)
 	}
 }

@@ -19,7 +19,9 @@ import (
 //
 // A source is read once, and outside the guard: a slow one keeps no other worker's claim waiting, and a lease that is
 // overtaken meanwhile writes nothing. A row of another resource than the lease's is ErrInvalid, and ends the load.
-// So is a key that stands twice.
+// So is a key that stands twice. Where the source panics, Load does. ctx and the lease are looked at before each row;
+// a source that waits, for a channel or a network, has to watch ctx itself: while it does not return from Next or Values,
+// Load does not either.
 //
 // Where rows carry a higher token, or the database lets them not change, nothing is written, and a *ManyError
 // counts and lists them. Since the source cannot be read again, nothing heals: where rows are ahead of their
@@ -89,7 +91,9 @@ func (r *load) run(ctx context.Context, stage func(context.Context, pgx.Tx) (*fe
 	if err != nil {
 		return nil, err
 	}
-	tx, mark, err := r.store.beginMarked(ctx, conn.Conn(), opts, nil)
+	tx, mark, err := r.store.beginMarked(ctx, conn.Conn(), func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) {
+		return r.store.begin(ctx, conn, opts, nil)
+	})
 	if err != nil {
 		return nil, lostOr(leases, err)
 	}

@@ -33,7 +33,9 @@ type (
 // the *ManyError, with Written above 0, lists the others.
 //
 // Batches of one resource do not deadlock: where several run at once, each locks its rows in the order of their
-// keys. Rows beyond 10,000, or 16 MB, are sent in further statements of the same transaction. A worker that is
+// keys. A batch that has its resource to itself takes its rows as they come, so a transaction of another kind that writes
+// the same rows meanwhile, in whatever order, can meet it in a deadlock: PostgreSQL ends one of the two, and the batch is
+// tried again. Rows beyond 10,000, or 16 MB, are sent in further statements of the same transaction. A worker that is
 // stopped while it sends them may hold up the next claim; [Table.Load] sends its rows before it guards.
 //
 // Errors besides: ErrLost without a round trip; *StaleError where the lease has been overtaken; ErrUnavailable;

@@ -45,6 +45,9 @@ func Once[R any](ctx context.Context, l *Lease, key string, request any, fn Once
 	if l == nil || fn == nil {
 		return OnceResult[R]{}, invalidf("once needs a lease and a function")
 	}
+	if l.store.inOne != nil {
+		return OnceResult[R]{}, errInOne
+	}
 	e, err := l.entry(key, request)
 	if err != nil {
 		return OnceResult[R]{}, err
@@ -113,10 +116,11 @@ func (s *Store) doOnce(ctx context.Context, l *Lease, e fence.Entry, work OnceFu
 	case recorded:
 		return result, true, nil
 	}
-	err = s.Tx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
-		result, recorded, err = fence.BeginOnce(ctx, tx, e)
-		if err != nil || recorded {
-			return err
+	var begun *fence.Begun // of the attempt under way
+	begin := &TxOptions{first: func(b *pgx.Batch) { begun = fence.QueueBeginOnce(b, e) }}
+	err = s.TxWith(ctx, begin, func(ctx context.Context, tx pgx.Tx) (err error) {
+		if result, recorded = begun.Result, begun.Done; recorded {
+			return nil
 		}
 		if result, err = work(ctx, tx); err != nil {
 			return err

@@ -1,7 +1,9 @@
 package fencepost
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"regexp"
 	"time"
 
@@ -74,6 +76,10 @@ func (o *Options) withDefaults() Options {
 	}
 	if v.SettleFor == 0 {
 		v.SettleFor = 5 * time.Second
+	}
+	if v.Label == "" {
+		host, _ := os.Hostname() // a label for people; an empty host name will do
+		v.Label = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	if v.Logger == nil {
 		v.Logger = slog.New(slog.DiscardHandler)

@@ -1,6 +1,8 @@
 package fencepost
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"github.com/fencepost-pg/fencepost/fence"
@@ -75,6 +77,22 @@ func (r ResourceRule) check(key []string) error {
 		}
 	}
 	return nil
+}
+
+// checkDoor tells whether the table has a door, and refuses a rule that is not the one by which that names resources.
+func (r ResourceRule) checkDoor(ctx context.Context, s *Store, table fence.Table) (protected bool, err error) {
+	door, err := fence.DoorOf(ctx, s.pool, table)
+	if err != nil || door == nil {
+		return false, err
+	}
+	own := fence.Door{
+		Namespace: s.opts.Namespace, Prefix: r.prefix, Columns: r.columnsOf(table.Key), TokenColumn: table.TokenColumn(),
+	}
+	if door.Equal(own) {
+		return true, nil
+	}
+	return true, &fence.TableError{Table: table.String(), Problem: fmt.Sprintf(
+		"its door (fencepost.protect) has %v, and this program %v", door, own)}
 }
 
 // compile binds a rule to the columns of a table, as the catalog knows them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -21,6 +22,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	locker locker
 	opts   Options
+	inOne  *inOne // of a store whose leases are transactions; nil otherwise
 }
 
 // locker grants permission to work on a resource; resources come without the namespace.
@@ -60,11 +62,8 @@ func NewQuorum(pool *pgxpool.Pool, clients []redis.UniversalClient, opts *Option
 }
 
 func newStore(pool *pgxpool.Pool, opts *Options, leases func(*lease.Options) (granter, error)) (*Store, error) {
-	if pool == nil {
-		return nil, invalidf("the pool is nil")
-	}
-	v := opts.withDefaults()
-	if err := v.validate(); err != nil {
+	v, err := checked(pool, opts)
+	if err != nil {
 		return nil, err
 	}
 	g, err := leases(&lease.Options{
@@ -75,6 +74,15 @@ func newStore(pool *pgxpool.Pool, opts *Options, leases func(*lease.Options) (gr
 		return nil, err
 	}
 	return &Store{pool: pool, locker: redisLocker{g}, opts: v}, nil
+}
+
+// checked resolves the settings of a store, and refuses those that cannot be.
+func checked(pool *pgxpool.Pool, opts *Options) (Options, error) {
+	if pool == nil {
+		return Options{}, invalidf("the pool is nil")
+	}
+	v := opts.withDefaults()
+	return v, v.validate()
 }
 
 func hooks(e Events) lease.Hooks {
@@ -173,6 +181,9 @@ const claimTries = 5
 func (s *Store) claim(ctx context.Context, l *Lease) error {
 	ctx, stop := l.bound(ctx)
 	defer stop()
+	if unnumbered, ok := l.hold.(advisoryHold); ok {
+		return s.draw(ctx, l, unnumbered)
+	}
 	var last error
 	for range claimTries {
 		c := l.nextClaim()
@@ -205,6 +216,11 @@ func (s *Store) claim(ctx context.Context, l *Lease) error {
 
 // raise sends one claim. The deadline is looked at once there is a connection to send it on.
 func (s *Store) raise(ctx context.Context, l *Lease, c Claim) error {
+	return s.claimOn(ctx, l, func(conn *pgx.Conn, o *fence.RaiseOptions) (Claim, error) { return c, fence.Raise(ctx, conn, c, o) })
+}
+
+// claimOn gives a claim its connection.
+func (s *Store) claimOn(ctx context.Context, l *Lease, claim func(*pgx.Conn, *fence.RaiseOptions) (Claim, error)) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: claim: %w", ErrUnavailable, err)
@@ -214,7 +230,7 @@ func (s *Store) raise(ctx context.Context, l *Lease, c Claim) error {
 		return err
 	}
 	began := time.Now()
-	err = fence.Raise(ctx, conn.Conn(), c, &fence.RaiseOptions{Label: l.hold.Label()})
+	c, err := claim(conn.Conn(), &fence.RaiseOptions{Label: l.hold.Label()})
 	s.claimWait(l, c.Token, time.Since(began))
 	return err
 }

@@ -40,11 +40,16 @@ type Table[T any] struct {
 
 // NewTable declares a table to a store. It asks the catalog once whether the table can be fenced: see
 // [fence.Inspect] for what that takes. Besides, each field of T is a column that this user may SELECT, and the
-// rule's columns are of the types that [ResourceRule] names. Otherwise the error matches ErrTable and says what is
+// rule's columns are of the types that [ResourceRule] names. A table with a door (fencepost.protect) has it by the same
+// namespace, rule and token column: it would refuse every write, or guard the rows by other resources than this program
+// does. Otherwise the error matches ErrTable and says what is
 // wrong. Other errors: ErrInvalid before anything is sent, ErrUnavailable. ctx bounds the call.
 func NewTable[T any](ctx context.Context, s *Store, spec TableSpec) (*Table[T], error) {
 	if s == nil {
 		return nil, invalidf("a table needs a store")
+	}
+	if s.inOne != nil {
+		return nil, errInOne
 	}
 	table := fence.Table{Schema: spec.Schema, Name: spec.Name, Key: slices.Clone(spec.Key), Token: spec.TokenColumn}
 	if err := spec.Resource.check(table.Key); err != nil {
@@ -56,6 +61,9 @@ func NewTable[T any](ctx context.Context, s *Store, spec TableSpec) (*Table[T], 
 	}
 	compiled, err := spec.Resource.compile(table, known)
 	if err != nil {
+		return nil, err
+	}
+	if table.Protected, err = spec.Resource.checkDoor(ctx, s, table); err != nil {
 		return nil, err
 	}
 	fields, err := fieldsOf[T](table.String(), known)

@@ -38,7 +38,8 @@ func (t *Table[T]) Get(ctx context.Context, l *Lease, key Key) (row T, err error
 // Claim stamps the lease's token on a row and reads it. From then on the row itself refuses older tokens,
 // also from code that compares only the row's column and asks no fence.
 //
-// Errors are those of Update.
+// Errors are those of Update, and those of reading the row into a T (a NULL for which T has no room, for one). By
+// the time of these the stamp has been committed.
 func (t *Table[T]) Claim(ctx context.Context, l *Lease, key Key) (row T, err error) {
 	err = t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
 		return fence.ClaimRow(ctx, conn, c, t.table, key, t.columns, func(rows pgx.Rows) error {

@@ -1,12 +1,43 @@
 package fencepost_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
+
+// Once costs four round trips besides its work: the ledger, begin, the result, COMMIT; and one where the work has been done.
+func TestRoundTripsOfOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	pool, trips := testenv.CountedPool(t, b.pool)
+	store, err := fencepost.New(pool, b.rdb, &b.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := acquire(t, store, "invoice-1", nil)
+	exec(t, pool, `SELECT fencepost.begin_life()`)
+	once := func(key string) int64 {
+		before := trips.Load()
+		_, err := fencepost.Once(t.Context(), l, key, toAnn, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trips.Load() - before
+	}
+	once("prepares the statements")
+	if n := once("k"); n != 4 {
+		t.Errorf("%d round trips, want 4", n)
+	}
+	if n := once("k"); n != 1 {
+		t.Errorf("done already: %d round trips, want 1", n)
+	}
+}
 
 // Each method costs one round trip where it is applied and two where it is refused; Modify costs four.
 func TestRoundTripsOfATable(t *testing.T) {

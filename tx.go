@@ -19,7 +19,8 @@ import (
 // TxFunc is work inside a guarded transaction. ctx ends with the caller's context and with each of the
 // leases, and carries the first lease. tx is committed when the function returns nil and rolled back
 // otherwise, also by a panic or runtime.Goexit. The function must not do either itself: tx's own Commit and
-// Rollback return ErrInvalid, and so does the whole then. It may be called more than once (see
+// Rollback return ErrInvalid, and so does the whole then, as it does where the function returns nil and has left
+// rows, batch results or a transaction of tx.Begin open. It may be called more than once (see
 // [Store.Tx]), so it must not keep state from one call to the next.
 //
 // The methods of a [Table] have transactions of their own and are refused with ErrInvalid under ctx: what they wrote
@@ -58,6 +59,9 @@ func (s *Store) TxWith(ctx context.Context, opts *TxOptions, fn TxFunc, leases .
 	if fn == nil {
 		return invalidf("a transaction without a function")
 	}
+	if s.inOne != nil {
+		return errInOne
+	}
 	o, err := s.txOptions(opts)
 	if err != nil {
 		return err
@@ -72,7 +76,10 @@ func (s *Store) TxWith(ctx context.Context, opts *TxOptions, fn TxFunc, leases .
 		defer stop()
 		ctx = bounded
 	}
-	return s.retry(ctx, sorted, func() error { return s.attempt(ctx, o, fn, sorted) })
+	open := func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) {
+		return s.enter(ctx, conn, o, sorted)
+	}
+	return s.retry(ctx, sorted, func() error { return s.attempt(ctx, open, fn, sorted) })
 }
 
 // sorted puts leases into the order in which they are guarded, the same for everybody, so that
@@ -172,6 +179,9 @@ func idleIsLost(leases []*Lease, err error) error {
 // Errors are those of Acquire and Tx; where the work failed and the release did as well, both can be
 // seen with errors.Is, except beside ErrOutcomeUnknown, which stands alone. ctx bounds acquiring and the transaction, and not the release.
 func (s *Store) Do(ctx context.Context, resource string, fn TxFunc) (err error) {
+	if s.inOne != nil {
+		return s.inOne.do(ctx, resource, fn)
+	}
 	l, err := s.Acquire(ctx, resource, nil)
 	if err != nil {
 		return err

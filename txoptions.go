@@ -20,6 +20,9 @@ type TxOptions struct {
 	ReadOnly bool
 	// MaxIdle overrides the store's MaxIdle. From 1 ms to 24 h. Default: the store's.
 	MaxIdle time.Duration
+
+	// first is what else travels with BEGIN and the guards, after them.
+	first func(*pgx.Batch)
 }
 
 // txOptions resolves a transaction's settings against the store's.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,16 +14,19 @@ import (
 
 // attempt runs the transaction one time, and finds out whether it was committed where its reply was lost. By then its
 // connection has been given back: the pool may have no other.
-func (s *Store) attempt(ctx context.Context, opts TxOptions, fn TxFunc, leases []*Lease) error {
-	lost, err := s.run(ctx, opts, fn, leases)
+func (s *Store) attempt(ctx context.Context, open opening, fn TxFunc, leases []*Lease) error {
+	lost, err := s.run(ctx, open, fn, leases)
 	if lost != nil {
 		return s.settle(ctx, leases, *lost, err)
 	}
 	return err
 }
 
+// opening opens a transaction that is marked and guarded.
+type opening func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error)
+
 // run runs the transaction one time. It returns the mark of a transaction whose outcome only PostgreSQL knows.
-func (s *Store) run(ctx context.Context, opts TxOptions, fn TxFunc, leases []*Lease) (lost *fence.Mark, err error) {
+func (s *Store) run(ctx context.Context, open opening, fn TxFunc, leases []*Lease) (lost *fence.Mark, err error) {
 	if err := over(leases); err != nil {
 		return nil, err
 	}
@@ -34,7 +38,7 @@ func (s *Store) run(ctx context.Context, opts TxOptions, fn TxFunc, leases []*Le
 	if err := over(leases); err != nil {
 		return nil, err
 	}
-	tx, mark, err := s.enter(ctx, conn.Conn(), opts, leases)
+	tx, mark, err := open(ctx, conn.Conn())
 	if err != nil {
 		return nil, lostOr(leases, err)
 	}
@@ -83,7 +87,9 @@ func (s *Store) enter(ctx context.Context, conn *pgx.Conn, opts TxOptions, lease
 		for i, l := range leases {
 			claims[i] = l.Claim()
 		}
-		tx, mark, err := s.beginMarked(ctx, conn, opts, claims)
+		tx, mark, err := s.beginMarked(ctx, conn, func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) {
+			return s.begin(ctx, conn, opts, claims)
+		})
 		if !errors.Is(err, ErrStale) {
 			return tx, mark, err
 		}
@@ -99,8 +105,8 @@ func (s *Store) enter(ctx context.Context, conn *pgx.Conn, opts TxOptions, lease
 
 // beginMarked begins, and begins again with a life where the server had none. It takes a transaction without a
 // mark rather than none: the mark matters only where a reply is lost.
-func (s *Store) beginMarked(ctx context.Context, conn *pgx.Conn, opts TxOptions, claims []Claim) (pgx.Tx, fence.Mark, error) {
-	tx, mark, err := s.begin(ctx, conn, opts, claims)
+func (s *Store) beginMarked(ctx context.Context, conn *pgx.Conn, begin opening) (pgx.Tx, fence.Mark, error) {
+	tx, mark, err := begin(ctx, conn)
 	if err != nil || mark.Life != "" {
 		return tx, mark, err
 	}
@@ -108,7 +114,7 @@ func (s *Store) beginMarked(ctx context.Context, conn *pgx.Conn, opts TxOptions,
 	if err := fence.BeginLife(ctx, conn); err != nil {
 		s.opts.Logger.Warn("the server's life cannot be told from the next", "error", err)
 	}
-	return s.begin(ctx, conn, opts, claims)
+	return begin(ctx, conn)
 }
 
 // begin opens the transaction, bounds how long it may be idle, marks and guards it, all in one round trip.
@@ -116,21 +122,35 @@ func (s *Store) begin(ctx context.Context, conn *pgx.Conn, opts TxOptions, claim
 	var b pgx.Batch
 	// The guard locks rows, so the transaction begins as one that may write, whatever the database's default is.
 	b.BeginTx(pgx.TxOptions{IsoLevel: opts.Isolation, AccessMode: pgx.ReadWrite})
-	// A holder stopped while it reads a result is not idle; the second setting ends that one.
-	b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)`,
-		strconv.FormatInt(opts.MaxIdle.Milliseconds(), 10))
+	boundIdle(&b, opts.MaxIdle)
 	mark := fence.QueueMark(&b)
 	for _, c := range claims {
 		fence.QueueGuard(&b, c)
 	}
+	if opts.first != nil {
+		opts.first(&b)
+	}
 	if opts.ReadOnly {
 		b.Queue(`SET TRANSACTION READ ONLY`)
 	}
-	results := conn.SendBatch(ctx, &b)
+	tx, err := sendBegin(ctx, conn, &b)
+	return tx, *mark, err
+}
+
+// boundIdle bounds how long the transaction may be idle. A holder stopped while it reads a result is not idle; the
+// second setting ends that one.
+func boundIdle(b *pgx.Batch, maxIdle time.Duration) {
+	b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)`,
+		strconv.FormatInt(maxIdle.Milliseconds(), 10))
+}
+
+// sendBegin sends what opens a guarded transaction.
+func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Tx, error) {
+	results := conn.SendBatch(ctx, b)
 	tx := results.Tx()
 	if err := results.Close(); err != nil {
 		rollback(ctx, tx)
-		return nil, fence.Mark{}, fence.GuardError(ctx, err)
+		return nil, fence.GuardError(ctx, err)
 	}
-	return tx, *mark, nil
+	return tx, nil
 }

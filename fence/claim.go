@@ -115,6 +115,7 @@ func raise(ctx context.Context, conn *pgx.Conn, c Claim, label string) (claimed 
 		b.Queue(claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&claimed, &current) })
 	})
+	err = notGranted(err)
 	if err == nil && warnings(conn) != before {
 		// A cancelled wait for a synchronous standby is a warning, and no other is expected here.
 		err = fmt.Errorf("%w: claim: the server warned that it may not last", ErrOutcomeUnknown)
@@ -137,7 +138,30 @@ func timedOut(err error) bool {
 	return ok && server.Code == codeQueryCanceled
 }
 
+// freeDB is [checkFree] for whatever [Update] writes through. A pool has free connections.
+func freeDB(db DB) error {
+	switch v := db.(type) {
+	case *pgx.Conn:
+		return checkFree(v)
+	case pgx.Tx:
+		return checkFree(v.Conn())
+	}
+	return nil
+}
+
+// checkFree refuses a connection on which the caller has left something open. Nothing can be sent on it until that is
+// closed: no fault of the server's.
+func checkFree(conn *pgx.Conn) error {
+	if conn != nil && conn.PgConn().IsBusy() {
+		return invalidf("the connection is busy: rows or batch results on it have not been closed")
+	}
+	return nil
+}
+
 func checkIdle(conn *pgx.Conn) error {
+	if err := checkFree(conn); err != nil {
+		return err
+	}
 	if status := conn.PgConn().TxStatus(); status != 'I' {
 		return invalidf("the connection is already in a transaction")
 	}
@@ -153,15 +177,19 @@ const enterSQL = `SELECT fencepost.enter($1::text, $2::bigint, $3::uuid)`
 //
 // A *StaleError says that the claim has been overtaken, or never made. PostgreSQL has then aborted
 // tx, so that nothing in it commits even where the error is overlooked. ctx bounds the call. Errors
-// otherwise: ErrInvalid, ErrUnavailable.
+// otherwise: ErrInvalid, also where rows or batch results of tx are open still; ErrUnavailable, also where this role may
+// not enter.
 //
 // It asks no clock: this is PostgreSQL's word.
 func Guard(ctx context.Context, tx pgx.Tx, c Claim) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
+	if err := checkFree(tx.Conn()); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, enterSQL, c.enterArgs()...)
-	return interpret(ctx, "guard", err, false)
+	return interpretOwn(ctx, "guard", err)
 }
 
 // QueueGuard queues what [Guard] sends, for a batch that begins with it; its error shows when the
@@ -169,6 +197,6 @@ func Guard(ctx context.Context, tx pgx.Tx, c Claim) error {
 func QueueGuard(b *pgx.Batch, c Claim) { b.Queue(enterSQL, c.enterArgs()...) }
 
 // GuardError turns the error of a batch with a queued guard into this package's outcomes.
-func GuardError(ctx context.Context, err error) error { return interpret(ctx, "guard", err, false) }
+func GuardError(ctx context.Context, err error) error { return interpretOwn(ctx, "guard", err) }
 
 func (c Claim) enterArgs() []any { return []any{c.Resource, int64(c.Token), c.Nonce.Hex()} }

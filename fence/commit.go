@@ -37,15 +37,19 @@ func BeginLife(ctx context.Context, conn *pgx.Conn) error {
 	if err := checkIdle(conn); err != nil {
 		return err
 	}
-	return pipeline(ctx, conn, "begin a life", func(b *pgx.Batch) { b.Queue(`SELECT fencepost.begin_life()`) })
+	return notGranted(pipeline(ctx, conn, "begin a life", func(b *pgx.Batch) { b.Queue(`SELECT fencepost.begin_life()`) }))
 }
 
 // Commit commits tx and says what came of it: nil for committed, as durably as the session asks for; an error for a
 // commit that was answered by a rollback; ErrOutcomeUnknown where the connection ended in between, and where
 // the server did not wait for its synchronous standby, if [Notices] has been wired in; otherwise the
-// error of whatever failed at COMMIT, after which nothing is written. ctx bounds it.
+// error of whatever failed at COMMIT, after which nothing is written. Where rows or batch results of tx are open still,
+// it is ErrInvalid, nothing is sent, and tx is to be rolled back. ctx bounds it.
 func Commit(ctx context.Context, tx pgx.Tx) error {
 	conn := tx.Conn()
+	if err := checkFree(conn); err != nil {
+		return err
+	}
 	before := unsynced(conn)
 	err := CommitError(ctx, tx.Commit(ctx))
 	if err == nil && unsynced(conn) != before {
@@ -62,6 +66,9 @@ func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
 		return invalidf("a mark without a transaction id")
 	}
 	conn := tx.Conn()
+	if err := checkFree(conn); err != nil {
+		return err
+	}
 	before := unsynced(conn)
 	// One simple query: nothing comes between the question and the COMMIT, and a pooler keeps them together.
 	results, err := conn.PgConn().Exec(ctx, `SELECT fencepost.unbroken('`+m.XID+`'); COMMIT`).ReadAll()

@@ -40,7 +40,7 @@ func GuardSQL(ctx context.Context, tx SQLTx, c Claim) error {
 		return err
 	}
 	_, err := tx.ExecContext(ctx, enterSQL, c.enterArgs()...)
-	return interpret(ctx, "guard", err, false)
+	return interpretOwn(ctx, "guard", err)
 }
 
 // UpdateSQL is [Update] for database/sql, with the same contract and the same errors.
@@ -101,12 +101,17 @@ func raiseSQL(ctx context.Context, db SQLBeginner, c Claim, label string) (claim
 		return false, 0, interpret(ctx, "claim", err, false)
 	}
 	defer func() { _ = tx.Rollback() }() // without effect once committed
+	// database/sql cannot ask for it with BEGIN, and the database's default may be READ ONLY. Once a query has run it
+	// would be too late.
+	if _, err := tx.ExecContext(ctx, `SET TRANSACTION READ WRITE`); err != nil {
+		return false, 0, interpret(ctx, "claim", err, false)
+	}
 	if _, err := tx.ExecContext(ctx, claimBoundsSQL, waitOnServer(ctx)); err != nil {
 		return false, 0, interpret(ctx, "claim", err, false)
 	}
 	err = tx.QueryRowContext(ctx, claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label).Scan(&claimed, &current)
 	if err != nil {
-		return false, 0, interpret(ctx, "claim", err, false)
+		return false, 0, interpretOwn(ctx, "claim", err)
 	}
 	return claimed, current, CommitError(ctx, tx.Commit())
 }

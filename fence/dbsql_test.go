@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -179,6 +181,26 @@ func TestTheOutcomesOfAClaimOverDatabaseSQL(t *testing.T) {
 }
 
 // claimedNow is the claim that the fence of a resource carries.
+// A database's default may be READ ONLY; a claim asks for what it needs.
+func TestAClaimOverDatabaseSQLMayWriteWhateverTheDefault(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	u, err := url.Parse(pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("default_transaction_read_only", "on")
+	u.RawQuery = query.Encode()
+	if err := fence.RaiseSQL(t.Context(), openSQL(t, u.String()), claimOf("r", 1), nil); err != nil {
+		t.Error(err)
+	}
+	readOnly := testenv.PoolOn(t, u.String())
+	if err := raise(t.Context(), readOnly, claimOf("r", 2)); err != nil {
+		t.Error(err)
+	}
+}
+
 func claimedNow(t *testing.T, pool *pgxpool.Pool, resource string) fence.Claim {
 	t.Helper()
 	c := fence.Claim{Resource: resource}

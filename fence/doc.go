@@ -5,7 +5,7 @@
 //
 // A fence is one row of fencepost.fence per resource: the highest token claimed for it, and the
 // nonce of that claim. [Raise] makes a claim by raising the fence, strictly. [Guard] puts the
-// comparison of fence and claim inside the caller's transaction. Once the claim of a token has
+// comparison of fence and claim inside the caller's transaction, and [UpdateClaimed] inside its one statement. Once the claim of a token has
 // committed, no guarded transaction under a lower token commits any more; this rests on PostgreSQL's
 // row locks alone and on nothing that a client does, sees or measures.
 //

@@ -104,6 +104,8 @@ const (
 	codeKeyReused             = "ZF005"
 	codeQueryCanceled         = "57014"
 	codeInsufficientPrivilege = "42501"
+	codeSerializationFailure  = "40001"
+	codeReadOnly              = "25006"
 	codeNoSuchStatement       = "26000"
 	codeDuplicateStatement    = "42P05"
 	codeProtocolViolation     = "08P01" // also a statement described on one server connection and bound on another
@@ -138,6 +140,22 @@ func interpret(ctx context.Context, verb string, err error, commits bool) error 
 	}
 }
 
+// interpretOwn is interpret for statements that call nothing but functions of fencepost's, and do not commit.
+func interpretOwn(ctx context.Context, verb string, err error) error {
+	return notGranted(interpret(ctx, verb, err, false))
+}
+
+// notGranted says of a refused privilege (42501) that it is one for fencepost's own functions, and what is to be done.
+// err comes from a statement that needs no other. The functions need no privilege of the caller's inside.
+func notGranted(err error) error {
+	server, ok := serverError(err)
+	if !ok || server.Code != codeInsufficientPrivilege {
+		return err
+	}
+	return fmt.Errorf("%w: this role may not use fencepost: its owner grants that with SELECT fencepost.grant_application('role'): %w",
+		ErrUnavailable, err)
+}
+
 func interpretServer(verb string, server *pgconn.PgError, err error, commits bool) error {
 	switch code := server.Code; {
 	case code == codeStale:
@@ -146,7 +164,7 @@ func interpretServer(verb string, server *pgconn.PgError, err error, commits boo
 		return notEnteredFrom(server)
 	case code == codeKeyReused:
 		return fmt.Errorf("%w: %w", ErrKeyReused, err)
-	case code == codeNoSuchStatement || code == codeDuplicateStatement || code == codeProtocolViolation && !commits:
+	case code == codeNoSuchStatement || code == codeDuplicateStatement || code == codeProtocolViolation && (!commits || refusedBind(server)):
 		return fmt.Errorf("%w: %s: behind a pooler in transaction mode set pgx's default_query_exec_mode to exec: %w",
 			ErrUnavailable, verb, err)
 	case commits && !neverSent(err) && endsSession(server):
@@ -159,6 +177,9 @@ func interpretServer(verb string, server *pgconn.PgError, err error, commits boo
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 }
+
+// refusedBind reports whether PostgreSQL itself refused to run a statement. A pooler that has lost the server says FATAL.
+func refusedBind(server *pgconn.PgError) bool { return server.SeverityUnlocalized == "ERROR" }
 
 // endsSession reports whether this is the last that is heard of a session, whatever it had been asked to do. (A
 // session that was idle for too long had been asked nothing.)
@@ -175,7 +196,7 @@ func endsSession(server *pgconn.PgError) bool {
 // The server aborted the transaction before it said so.
 func isUnavailable(code string) bool {
 	switch code {
-	case "25006", // read-only transaction, as on a standby
+	case codeReadOnly, // read-only transaction, as on a standby
 		"55P03", // lock_timeout
 		"25P03", // idle-in-transaction timeout
 		"25P04": // transaction timeout
@@ -235,7 +256,7 @@ func connectionEnded(err error) bool {
 // (40P01).
 func SafeToRetry(err error) bool {
 	server, ok := serverError(err)
-	return ok && (server.Code == "40001" || server.Code == "40P01")
+	return ok && (server.Code == codeSerializationFailure || server.Code == "40P01")
 }
 
 // CommitError says what the error of a COMMIT means; ctx is the one the commit ran under. nil stays

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,17 @@ func (s *Staged) Rows() int64 { return s.rows }
 // TEMPORARY on the database, and SELECT on the columns.
 //
 // Values are encoded as by pgx.Conn.CopyFrom, in the binary format: types that pgx does not know, arrays of enums
-// for instance, have to be registered with the connection. Errors of the source are returned as they are. Errors
-// besides: ErrInvalid before anything is sent; ErrUnavailable, also where the privilege is missing; errors of the
+// for instance, have to be registered with the connection.
+//
+// The source is read by another goroutine, which has ended when Stage returns; where the source panics, Stage does. ctx is
+// looked at before each row. A source that waits within Next or Values keeps Stage waiting, whatever ctx says, since nothing
+// can make it return: it has to watch a context of its own.
+//
+// Errors of the source are returned as they are. Errors besides: ErrInvalid before anything is sent; ErrUnavailable, also where the privilege is missing; errors of the
 // server with their SQLSTATE. ctx bounds the call.
 func (b *Bulk) Stage(ctx context.Context, tx pgx.Tx, columns []string, source pgx.CopyFromSource) (*Staged, error) {
 	sql, err := b.loading(columns)
-	if err != nil {
+	if err := errors.Join(err, checkFree(tx.Conn())); err != nil {
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, sql.shape())
@@ -60,12 +66,27 @@ func (b *Bulk) Stage(ctx context.Context, tx pgx.Tx, columns []string, source pg
 	if _, err := tx.Exec(ctx, sql.create()); err != nil {
 		return nil, interpretCreate(ctx, err)
 	}
-	heard := &heard{CopyFromSource: source, columns: columns}
-	n, err := tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", sql.staging}, columns, heard)
+	n, err := b.copyFrom(ctx, tx, sql, fields, source)
 	if err != nil {
-		return nil, heard.interpret(ctx, err, tx.Conn().TypeMap(), fields)
+		return nil, err
 	}
 	return &Staged{tx: tx, sql: sql, rows: n}, nil
+}
+
+func (b *Bulk) copyFrom(ctx context.Context, tx pgx.Tx, sql loadSQL, fields []pgconn.FieldDescription, source pgx.CopyFromSource) (int64, error) {
+	copying, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	heard := &heard{source: source, columns: sql.columns, ctx: copying, giveUp: giveUp}
+	n, err := tx.CopyFrom(copying, pgx.Identifier{"pg_temp", sql.staging}, sql.columns, heard)
+	switch {
+	case heard.panicked != nil:
+		panic(heard.panicked)
+	case heard.gone:
+		return 0, errSourceGone
+	case err != nil:
+		return 0, heard.interpret(ctx, err, tx.Conn().TypeMap(), fields)
+	}
+	return n, nil
 }
 
 // loading checks the columns of a load.
@@ -94,15 +115,38 @@ func interpretCreate(ctx context.Context, err error) error {
 }
 
 // heard remembers what a source said last. Where a copy is given up for it, PostgreSQL says only that it was.
+//
+// pgx calls it in a goroutine of its own, where a panic would end the process, and runtime.Goexit leave the copy waiting
+// for ever.
 type heard struct {
-	pgx.CopyFromSource
-	columns []string
-	last    []any
-	err     error
+	source   pgx.CopyFromSource
+	columns  []string
+	ctx      context.Context //nolint:containedctx // the source's interface has no room for it
+	giveUp   context.CancelFunc
+	last     []any
+	err      error
+	gone     bool // the source did not return
+	panicked any
 }
 
-func (h *heard) Values() ([]any, error) {
-	values, err := h.CopyFromSource.Values()
+var errSourceGone = invalidf("the source of a load ended its goroutine")
+
+func (h *heard) Next() (more bool) {
+	if h.gone || h.ctx.Err() != nil {
+		return false
+	}
+	returned := false
+	defer func() { h.notice(returned, recover()) }()
+	more = h.source.Next()
+	returned = true
+	return more
+}
+
+func (h *heard) Values() (values []any, err error) {
+	returned := false
+	defer func() { h.notice(returned, recover()) }()
+	values, err = h.source.Values()
+	returned = true
 	if err == nil && len(values) != len(h.columns) {
 		err = invalidf("a row of a load has %d values, not %d", len(values), len(h.columns))
 	}
@@ -111,10 +155,28 @@ func (h *heard) Values() ([]any, error) {
 }
 
 func (h *heard) Err() error {
-	if err := h.CopyFromSource.Err(); err != nil {
+	if h.gone {
+		return errSourceGone
+	}
+	returned := false
+	defer func() { h.notice(returned, recover()) }()
+	err := h.source.Err()
+	returned = true
+	if err != nil {
 		h.err = err
 	}
-	return h.err
+	return cmp.Or(h.err, h.ctx.Err())
+}
+
+// notice sees to it that the copy ends where the source did not return: a panic is passed on once it has ended.
+func (h *heard) notice(returned bool, panicked any) {
+	if returned {
+		return
+	}
+	h.gone, h.panicked = true, panicked
+	if panicked == nil { // pgx hears no more of it either
+		h.giveUp()
+	}
 }
 
 func (h *heard) interpret(ctx context.Context, err error, codec *pgtype.Map, fields []pgconn.FieldDescription) error {
@@ -157,34 +219,47 @@ func encodable(codec *pgtype.Map, oid uint32, value any) error {
 // A merge that meets 40001 or 40P01 is tried again by itself, a bounded number of times: what it had written is
 // undone, while guard and rows stay. Other errors are those of [Batch.Update]. ctx bounds the call.
 func (s *Staged) Merge(ctx context.Context, c Claim, opts *ManyOptions) error {
-	if err := c.Check(); err != nil {
+	if err := errors.Join(c.Check(), checkFree(s.tx.Conn())); err != nil {
 		return err
 	}
-	err := s.send(ctx, func(b *pgx.Batch) {
+	err := notGranted(s.send(ctx, func(b *pgx.Batch) {
 		QueueGuard(b, c)
 		b.Queue(shareGateSQL, c.Resource)
 		b.Queue(savepointSQL)
-	})
+	}))
 	if err != nil || s.rows == 0 {
 		return err
 	}
+	report, err := s.tries(ctx, c, opts.partial())
+	if err == nil && report == nil {
+		return nil
+	}
+	if !opts.partial() {
+		doom(ctx, s.tx)
+	}
+	if err != nil {
+		return err
+	}
+	if opts.partial() {
+		report.Written = report.Rows - report.Failed()
+	}
+	return report
+}
+
+// tries merges, again where that may help, and releases the savepoint once there is nothing to be undone any more.
+func (s *Staged) tries(ctx context.Context, c Claim, partial bool) (*ManyError, error) {
 	for try := 1; ; try++ {
-		report, err := s.merge(ctx, c, opts.partial())
+		report, err := s.merge(ctx, c, partial)
 		switch {
-		case err != nil && SafeToRetry(err) && try < mergeTries:
-		case err != nil:
-			return err
-		case report == nil:
-			return nil
-		case opts.partial():
-			report.Written = report.Rows - report.Failed()
-			return report
-		default:
-			doom(ctx, s.tx)
-			return report
+		case err == nil && report != nil && !partial:
+			return report, nil // all of it is undone by the transaction's end
+		case err == nil:
+			return report, s.send(ctx, func(b *pgx.Batch) { b.Queue(releaseSQL) })
+		case !SafeToRetry(err) || try == mergeTries:
+			return nil, err
 		}
 		if err := s.undo(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }

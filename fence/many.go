@@ -197,8 +197,9 @@ func appendKeyText(text []byte, codec *pgtype.Map, oid uint32, value any) ([]byt
 // Big ones are sent in parts. An empty one only guards.
 //
 // Errors besides: *StaleError from the fence; ErrInvalid where two keys are one in PostgreSQL, or a value cannot
-// be encoded; ErrUnavailable; errors of the server with their SQLSTATE. After any of them tx is to be rolled
-// back; 40001 and 40P01 ask for all of it again. ctx bounds the call.
+// be encoded, or rows of another query of tx are open still; ErrUnavailable; errors of the server with their SQLSTATE.
+// After any of them tx is to be rolled back, and where rows may have been written it has been aborted, except in part;
+// 40001 and 40P01 ask for all of it again. ctx bounds the call.
 func (b *Batch) Update(ctx context.Context, tx pgx.Tx, c Claim, opts *ManyOptions) error {
 	if len(b.names) == 0 && len(b.rows) > 0 {
 		return invalidf("an update of %s without columns", b.bulk.table)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,12 +30,13 @@ type manyWrite struct {
 	sql     manySQL
 	inserts bool // a row that is not there is made
 	ordered bool // rows are locked in the order of their keys first
+	further bool // this transaction has had a batch before
 	encoder encoder
 	report  *ManyError
 }
 
 func (b *Batch) write(ctx context.Context, tx pgx.Tx, c Claim, opts *ManyOptions, sql manySQL, inserts bool) error {
-	if err := c.Check(); err != nil {
+	if err := errors.Join(c.Check(), checkFree(tx.Conn())); err != nil {
 		return err
 	}
 	w := &manyWrite{
@@ -42,12 +44,31 @@ func (b *Batch) write(ctx context.Context, tx pgx.Tx, c Claim, opts *ManyOptions
 		encoder: encoder{batch: b, codec: tx.Conn().TypeMap()},
 		report:  &ManyError{Table: b.bulk.table.String(), Rows: len(b.rows)},
 	}
-	places := make([]int, len(b.rows))
+	if err := w.enter(ctx); err != nil || len(b.rows) == 0 {
+		return err
+	}
+	err := w.run(ctx, opts.partial())
+	if err == nil && w.report.Failed() == 0 {
+		return nil
+	}
+	if !opts.partial() {
+		doom(ctx, tx)
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(w.report.Failures, func(a, b RowError) int { return cmp.Compare(a.Index, b.Index) })
+	if opts.partial() {
+		w.report.Written = len(b.rows) - w.report.Failed()
+	}
+	return w.report
+}
+
+// run writes the rows, or reports why not. An error may leave some of them written.
+func (w *manyWrite) run(ctx context.Context, partial bool) error {
+	places := make([]int, len(w.rows))
 	for i := range places {
 		places[i] = i
-	}
-	if err := w.enter(ctx); err != nil || len(places) == 0 {
-		return err
 	}
 	first, err := w.encoder.cut(places)
 	if err == nil && len(first.places) < len(places) {
@@ -58,34 +79,23 @@ func (b *Batch) write(ctx context.Context, tx pgx.Tx, c Claim, opts *ManyOptions
 	if err != nil {
 		return err
 	}
-	if !opts.partial() {
+	if !partial {
 		done, err := w.careless(ctx, places, first)
 		if done || err != nil {
 			return err
 		}
 	}
-	if err := w.careful(ctx, places); err != nil {
-		return err
-	}
-	if w.report.Failed() == 0 {
-		return nil
-	}
-	slices.SortFunc(w.report.Failures, func(a, b RowError) int { return cmp.Compare(a.Index, b.Index) })
-	if !opts.partial() {
-		doom(ctx, tx)
-		return w.report
-	}
-	w.report.Written = len(b.rows) - w.report.Failed()
-	return w.report
+	return w.careful(ctx, places)
 }
 
 // enter guards the transaction and passes the gate. The savepoint comes after both: its rollback drops neither.
 func (w *manyWrite) enter(ctx context.Context) error {
 	var alone bool
-	err := w.send(ctx, func(b *pgx.Batch) {
+	err := notGranted(w.send(ctx, func(b *pgx.Batch) {
 		QueueGuard(b, w.claim)
+		b.Queue(furtherSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&w.further, nil) })
 		b.Queue(tryGateSQL, w.claim.Resource).QueryRow(func(row pgx.Row) error { return row.Scan(&alone) })
-	})
+	}))
 	w.ordered = !alone
 	if err == nil && w.ordered {
 		err = w.send(ctx, func(b *pgx.Batch) { b.Queue(shareGateSQL, w.claim.Resource) })
@@ -143,6 +153,11 @@ func (w *manyWrite) each(ctx context.Context, stmt statement, into []any, fn fun
 	})
 }
 
+// furtherSQL tells whether the transaction has had a batch before, and remembers this one: for the transaction, and
+// where the caller rolls back to a savepoint, for as long as what the batch wrote.
+const furtherSQL = `SELECT coalesce(pg_catalog.current_setting('fencepost.many', true), '') <> '',
+	pg_catalog.set_config('fencepost.many', 'on', true)`
+
 const (
 	savepointSQL = `SAVEPOINT fencepost_many`
 	undoSQL      = `ROLLBACK TO SAVEPOINT fencepost_many`
@@ -173,12 +188,21 @@ func (w *manyWrite) careless(ctx context.Context, places []int, p part) (done bo
 		}
 		places = places[len(p.places):]
 		if len(places) == 0 {
-			return true, nil
+			return true, w.release(ctx)
 		}
 		if p, err = w.encoder.cut(places); err != nil {
 			return false, err
 		}
 	}
+}
+
+// release ends the savepoint of a batch that has been written. The one of a transaction's first batch, which is the only
+// one as a rule, goes with the transaction; those of further ones would nest.
+func (w *manyWrite) release(ctx context.Context) error {
+	if !w.further {
+		return nil
+	}
+	return w.send(ctx, func(b *pgx.Batch) { b.Queue(releaseSQL) })
 }
 
 func (w *manyWrite) queueLock(b *pgx.Batch, p part) {
@@ -283,8 +307,16 @@ func (w *manyWrite) failure(place int, err error) RowError {
 	return RowError{Index: place, Key: w.rows[place].Key, Err: err}
 }
 
-// doom aborts a transaction, as a guard does, so that nothing in it commits even where the error is overlooked.
+// doom aborts a transaction, as a guard does, so that nothing in it commits even where the error is overlooked. ctx may
+// have ended: under it nothing would be sent, and the transaction would stand.
 func doom(ctx context.Context, tx pgx.Tx) {
-	// The server refuses a claim without a resource; where it cannot be reached, nothing commits either.
-	_, _ = tx.Exec(ctx, enterSQL, nil, 0, nil)
+	if tx.Conn().PgConn().TxStatus() != 'T' {
+		return // aborted already, or gone
+	}
+	const patience = 5 * time.Second
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	// The server refuses a claim without a resource; where it does not answer, the connection is closed, and nothing
+	// commits either.
+	_, _ = tx.Exec(detached, enterSQL, nil, 0, nil)
 }

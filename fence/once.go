@@ -48,11 +48,38 @@ func LookOnce(ctx context.Context, db Querier, e Entry) (result []byte, found bo
 	return once(ctx, db, "look into the ledger", `SELECT fencepost.once_look($1::text, $2::text, $3::text, $4::bytea)`, e)
 }
 
+const beginOnceSQL = `SELECT fencepost.once_begin($1::text, $2::text, $3::text, $4::bytea)`
+
 // BeginOnce enters the work in the ledger before it is done, in the transaction that is to do it, after
 // the guard. Where the work has been done already, result is what it returned, done is true and nothing
 // is left to do. It waits for another transaction that is at the same work. Errors are those of LookOnce.
 func BeginOnce(ctx context.Context, tx pgx.Tx, e Entry) (result []byte, done bool, err error) {
-	return once(ctx, tx, "begin once", `SELECT fencepost.once_begin($1::text, $2::text, $3::text, $4::bytea)`, e)
+	if err := checkFree(tx.Conn()); err != nil {
+		return nil, false, err
+	}
+	return once(ctx, tx, "begin once", beginOnceSQL, e)
+}
+
+// Begun is what [QueueBeginOnce] brings: the result of the work where it has been done already, as JSON.
+type Begun struct {
+	Result []byte
+	Done   bool
+}
+
+// QueueBeginOnce queues what [BeginOnce] sends, for a batch that begins with its guard; the entry has to be one that can
+// be made (see [Entry.Check]). The answer is there once the batch has been read; an error shows there too, and is told
+// apart by [GuardError].
+func QueueBeginOnce(b *pgx.Batch, e Entry) *Begun {
+	var begun Begun
+	b.Queue(beginOnceSQL, e.args()...).QueryRow(func(row pgx.Row) error {
+		var result *string
+		err := row.Scan(&result)
+		if result != nil {
+			begun = Begun{Result: []byte(*result), Done: true}
+		}
+		return err
+	})
+	return &begun
 }
 
 func once(ctx context.Context, db Querier, verb, sql string, e Entry) ([]byte, bool, error) {
@@ -61,7 +88,7 @@ func once(ctx context.Context, db Querier, verb, sql string, e Entry) ([]byte, b
 	}
 	var result *string
 	if err := db.QueryRow(ctx, sql, e.args()...).Scan(&result); err != nil {
-		return nil, false, interpret(ctx, verb, err, false)
+		return nil, false, interpretOwn(ctx, verb, err)
 	}
 	if result == nil {
 		return nil, false, nil
@@ -75,8 +102,11 @@ func EndOnce(ctx context.Context, tx pgx.Tx, e Entry, result []byte) error {
 	if len(result) > MaxOnceResultBytes {
 		return invalidf("a result has up to %d bytes of JSON, not %d", MaxOnceResultBytes, len(result))
 	}
+	if err := checkFree(tx.Conn()); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `SELECT fencepost.once_end($1::text, $2::text, $3::text)`, e.Namespace, e.Key, string(result))
-	return interpret(ctx, "end once", err, false)
+	return interpretOwn(ctx, "end once", err)
 }
 
 // purgeBatch is how many entries one statement of PurgeOnce deletes.
@@ -101,7 +131,7 @@ func PurgeOnce(ctx context.Context, conn *pgx.Conn, namespace string, age time.D
 				QueryRow(func(row pgx.Row) error { return row.Scan(&n) })
 		})
 		if err != nil {
-			return purged, err
+			return purged, notGranted(err)
 		}
 		purged += n
 		if n < purgeBatch {

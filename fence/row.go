@@ -35,6 +35,11 @@ func (w write) explain(ctx context.Context, db DB) error {
 	look := w.table.look(w.key)
 	var stored *token.Token
 	err := db.QueryRow(ctx, look.sql, look.args...).Scan(&stored)
+	return w.tell(ctx, stored, err)
+}
+
+// tell is what explain makes of the row's token, or of the error that came in its place.
+func (w write) tell(ctx context.Context, stored *token.Token, err error) error {
 	var current token.Token
 	if stored != nil {
 		current = *stored
@@ -58,22 +63,26 @@ func (w write) explain(ctx context.Context, db DB) error {
 	return nil
 }
 
-// UpdateClaimed writes one row under a claim, guard and write in one transaction and one round trip.
+// UpdateClaimed writes one row under a claim, guard and write in one statement and one round trip.
 // Unlike [Update] it may write the same row again under the same claim.
 //
 // Errors are those of Update, without ErrTokenSpent; a *StaleError comes from the fence, or, with Row
 // set, from a row that is ahead of its own fence. ErrRefused is also what PostgreSQL's own refusal
-// (SQLSTATE 42501: a policy, or a missing privilege) matches. conn must not be in a transaction.
+// (SQLSTATE 42501: a policy, or a missing privilege on the table) matches; where it is fencepost that this role may
+// not use, the error is ErrUnavailable and says so. conn must not be in a transaction.
 func UpdateClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
 	if err := errors.Join(c.Check(), t.checkWrite(key, set)); err != nil {
 		return err
 	}
-	return claimed(ctx, conn, c, t.under(c, key, present), t.update(key, set, int64(c.Token), withinClaim), affected)
+	return claimedAlone(ctx, conn, c, t.under(c, key, present), t.update(key, set, int64(c.Token), withinClaim))
 }
 
 // ClaimRow stamps the claim's token on one row and reads it, in one transaction and one round trip:
 // from then on the row itself refuses every lower token, bare ones included. read is called with the rows
 // that carry the columns asked for: one row, or none.
+//
+// An error of read comes back as it is, after the row has been stamped and that has been committed: the stamp does not
+// depend on what this program makes of the row.
 //
 // Errors are those of [UpdateClaimed]. conn must not be in a transaction.
 func ClaimRow(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, columns []string, read func(pgx.Rows) error) error {
@@ -121,7 +130,7 @@ func UpsertClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Ke
 	return claimed(ctx, conn, c, t.under(c, key, either), t.upsert(key, set, int64(c.Token)), affected)
 }
 
-// DeleteClaimed deletes one row under a claim, guard and write in one transaction and one round trip. The
+// DeleteClaimed deletes one row under a claim, guard and write in one statement and one round trip. The
 // fence stays, and goes on refusing overtaken claims for the key.
 //
 // Errors are those of [UpdateClaimed]. conn must not be in a transaction.
@@ -129,7 +138,7 @@ func DeleteClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Ke
 	if err := errors.Join(c.Check(), t.checkWrite(key, nil)); err != nil {
 		return err
 	}
-	return claimed(ctx, conn, c, t.under(c, key, present), t.remove(key, int64(c.Token)), affected)
+	return claimedAlone(ctx, conn, c, t.under(c, key, present), t.remove(key, int64(c.Token)))
 }
 
 // under is the write of a row that goes with a claim.
@@ -154,12 +163,13 @@ func claimed(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt stateme
 	}
 	for range 2 {
 		var changed *int64
+		var guardStood *bool
 		err := pipeline(ctx, conn, "write", func(b *pgx.Batch) {
-			QueueGuard(b, c)
+			guardStood = queueGuard(b, c)
 			changed = queue(b, stmt)
 		})
 		if err != nil {
-			return refusal(w.table, err)
+			return refusalOf(w.table, err, *guardStood)
 		}
 		if *changed > 0 {
 			return nil
@@ -171,7 +181,30 @@ func claimed(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt stateme
 	return refused(w.table)
 }
 
-// refusal says of PostgreSQL's own refusal what it is. Everything else stays as it is.
+// queueGuard is [QueueGuard], and tells, once the batch has been read, whether the guard stood.
+func queueGuard(b *pgx.Batch, c Claim) *bool {
+	var stood bool
+	b.Queue(enterSQL, c.enterArgs()...).Exec(func(pgconn.CommandTag) error {
+		stood = true
+		return nil
+	})
+	return &stood
+}
+
+// refusalOf is [refusal] for a statement that travelled behind its guard. PostgreSQL refuses a table and the guard with the
+// same SQLSTATE, and names neither in a form for programs; how far the batch came tells them apart.
+func refusalOf(t Table, err error, guardStood bool) error {
+	var unprepared pgx.ErrPreprocessingBatch
+	if errors.As(err, &unprepared) {
+		guardStood = unprepared.SQL() != enterSQL
+	}
+	if !guardStood {
+		return notGranted(err)
+	}
+	return refusal(t, err)
+}
+
+// refusal says of PostgreSQL's own refusal that it is the table's. Everything else stays as it is.
 func refusal(t Table, err error) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) && server.Code == codeInsufficientPrivilege {

@@ -20,7 +20,7 @@ import (
 func ModifyRow(ctx context.Context, tx pgx.Tx, c Claim, t Table, key Key, columns []string,
 	read func(pgx.Rows) error, change func() (Set, error),
 ) error {
-	if err := errors.Join(c.Check(), t.checkWrite(key, nil), checkNames(columns)); err != nil {
+	if err := errors.Join(c.Check(), t.checkWrite(key, nil), checkNames(columns), checkFree(tx.Conn())); err != nil {
 		return err
 	}
 	if err := lockRow(ctx, tx, c, t, key, columns, read); err != nil {
@@ -50,8 +50,7 @@ func lockRow(ctx context.Context, tx pgx.Tx, c Claim, t Table, key Key, columns 
 	stmt := t.lock(key, columns, int64(c.Token))
 	for range 2 {
 		var b pgx.Batch
-		QueueGuard(&b, c)
-		found := false
+		guardStood, found := queueGuard(&b, c), false
 		b.Queue(stmt.sql, stmt.args...).Query(func(rows pgx.Rows) error {
 			err := read(rows)
 			rows.Close()
@@ -59,7 +58,7 @@ func lockRow(ctx context.Context, tx pgx.Tx, c Claim, t Table, key Key, columns 
 			return errors.Join(err, rows.Err())
 		})
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-			return refusal(t, interpret(ctx, "read", err, false))
+			return refusalOf(t, interpret(ctx, "read", err, false), *guardStood)
 		}
 		if found {
 			return nil

@@ -79,7 +79,7 @@ func (t Table) appendInsert(sql []byte, key Key, set Set, columns []string, tok 
 // remove builds the guarded DELETE.
 func (t Table) remove(key Key, tok int64) statement {
 	var r room
-	args := append(append(make([]any, 0, 1+len(key)), tok), key...)
+	args := append(append(make([]any, 0, 1+len(key)+guardArgs), tok), key...)
 	sql := t.appendWhere(appendName(append(r[:0], "DELETE FROM "...), t.Schema, t.Name), 1)
 	sql = append(appendName(append(sql, " AND "...), t.TokenColumn()), " <= $1::bigint"...)
 	return statement{sql: string(sql), args: args}

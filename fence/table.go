@@ -23,6 +23,9 @@ type Table struct {
 	Key []string
 	// Token is the token column. Default DefaultTokenColumn.
 	Token string
+	// Protected says that the table has a door (fencepost.protect), so that the guard of a single statement leaves word
+	// for its trigger at once. A protected table without it costs each such write a refusal and one more try.
+	Protected bool
 }
 
 // Key holds the values of a table's key columns, in their order.
@@ -139,7 +142,7 @@ func appendArg(sql []byte, number int) []byte {
 func (t Table) update(key Key, set Set, tok int64, stored comparison) statement {
 	var r room
 	const stamp = "$1::bigint"
-	args := append(make([]any, 0, 1+len(set)+len(key)), tok)
+	args := append(make([]any, 0, 1+len(set)+len(key)+guardArgs), tok)
 	sql := append(r[:0], "UPDATE "...)
 	sql = appendName(sql, t.Schema, t.Name)
 	sql = append(sql, " SET "...)

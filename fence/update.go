@@ -36,7 +36,7 @@ type DB interface {
 // Other errors: ErrInvalid before anything is sent, ErrUnavailable, ErrOutcomeUnknown. ctx bounds the
 // call. It is safe for concurrent use as far as db is.
 func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set Set) error {
-	if err := errors.Join(tok.Check(), t.checkWrite(key, set)); err != nil {
+	if err := errors.Join(tok.Check(), t.checkWrite(key, set), freeDB(db)); err != nil {
 		return err
 	}
 	if pool, ok := db.(*pgxpool.Pool); ok {

@@ -29,6 +29,9 @@ const (
 	// ProblemStray: a table has a trigger of ours that protect does not know of, as a partition that was
 	// detached keeps the one against TRUNCATE.
 	ProblemStray ProblemKind = "stray"
+	// ProblemUnknown: the table could not be looked at, because of the error in Text: a lock on one of its partitions
+	// was not to be had within a second, for one. The other tables were looked at.
+	ProblemUnknown ProblemKind = "unknown"
 )
 
 // Problem is one way in which a protected table is less than protected.
@@ -49,7 +52,9 @@ const verifySQL = `SELECT protected, relation, kind, problem FROM fencepost.veri
 // by those who may alter it (a new partition, a trigger disabled, a column changed), never a write.
 // Calling fencepost.protect again repairs what can be repaired.
 //
-// Errors: ErrUnavailable, and the server's own where the role may not execute fencepost.verify. ctx
+// It takes what fencepost.grant_owner gives to a role, and looks at all protected tables, whoever owns them.
+//
+// Errors: ErrUnavailable, and the server's own (SQLSTATE 42501) where the role may not execute fencepost.verify. ctx
 // bounds the call. It is safe for concurrent use as far as db is.
 func Verify(ctx context.Context, db Querier) ([]Problem, error) {
 	rows, err := db.Query(ctx, verifySQL)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,30 +23,27 @@ var (
 	ErrLost = token.ErrLost
 	// ErrReleased: the cause of a lease context that ended because the holder released the lease.
 	// A call under such a lease returns a *LostError that matches both.
-	ErrReleased = errors.New("fencepost: lease released")
+	ErrReleased = token.ErrReleased
 	// ErrBadKey: a key that the lease needs holds what this library did not write, so waiting for
 	// it would have no end. The error is a *BadKeyError, which matches ErrUnavailable as well.
 	ErrBadKey = errors.New("fencepost: unusable redis key")
 )
 
-// HeldError says who holds a lease, and for how long yet.
-type HeldError struct {
-	Resource string
-	TTL      time.Duration // what remained when Redis answered
-	Label    string        // the holder's label; "reserved" where the head of the queue has been told to come
+// HeldError says who holds a lease, and for how long yet. Its label is "reserved" where the head of the queue has
+// been told to come.
+type HeldError = token.HeldError
 
-	place int // of the caller in the queue, from 0; -1 where it does not wait
+// inLine is a HeldError with the caller's place in the queue.
+type inLine struct {
+	*HeldError
+	place int // from 0; -1 where the caller does not wait
 }
 
-func (e *HeldError) Error() string {
-	return fmt.Sprintf("%v: %q by %q, for %v yet", ErrHeld, e.Resource, e.Label, e.TTL)
-}
-
-// Is reports whether target is [ErrHeld].
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+// Unwrap returns what the caller sees of it.
+func (e *inLine) Unwrap() error { return e.HeldError }
 
 // Reason says why a lease was lost.
-type Reason string
+type Reason = token.Reason
 
 // The reasons for which a lease is lost.
 const (
@@ -69,26 +65,7 @@ const (
 )
 
 // LostError says why a handle no longer owns its lease.
-type LostError struct {
-	Resource string
-	Token    token.Token
-	Reason   Reason
-	Err      error // what stood behind it, where there was something
-}
-
-func (e *LostError) Error() string {
-	text := fmt.Sprintf("%v: %q, token %d: %s", ErrLost, e.Resource, e.Token, e.Reason)
-	if e.Err != nil && e.Reason != ReasonReleased {
-		text += ": " + e.Err.Error()
-	}
-	return text
-}
-
-// Is reports whether target is [ErrLost].
-func (e *LostError) Is(target error) bool { return target == ErrLost }
-
-// Unwrap returns what stood behind the loss.
-func (e *LostError) Unwrap() error { return e.Err }
+type LostError = token.LostError
 
 // BadKeyError names a Redis key that cannot be used as it stands, and why.
 type BadKeyError struct {

@@ -95,7 +95,7 @@ func (q *quorum) refusal(r *request, answers []answer[grant]) error {
 	// It may be free once as many shares as are missing have run out.
 	slices.Sort(remaining)
 	return &HeldError{
-		Resource: r.resource, TTL: remaining[min(q.majority-report.Granted, len(remaining))-1], Label: last.Label, place: -1,
+		Resource: r.resource, TTL: remaining[min(q.majority-report.Granted, len(remaining))-1], Label: last.Label,
 	}
 }
 

@@ -140,10 +140,8 @@ func refusal(r *request, reply any) error {
 	list, _ := reply.([]any)
 	switch field(list, 0) {
 	case replyHeld:
-		return &HeldError{
-			Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2),
-			place: int(number(list, 3)),
-		}
+		held := &HeldError{Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2)}
+		return &inLine{HeldError: held, place: int(number(list, 3))}
 	case replyBad:
 		key := r.keys.lease
 		if field(list, 1) == "counter" {

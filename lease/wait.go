@@ -143,7 +143,11 @@ func (m *Manager) nextLook(err error, told bool) time.Duration {
 	}
 	// The head watches the holder's TTL, and those behind it the ones before them: should they be no
 	// more, it is the next one's turn.
-	return min(lookEvery, held.TTL+time.Duration(max(0, held.place))*reservation+time.Millisecond)
+	place := 0
+	if line := (*inLine)(nil); errors.As(err, &line) {
+		place = max(0, line.place)
+	}
+	return min(lookEvery, held.TTL+time.Duration(place)*reservation+time.Millisecond)
 }
 
 // jitter is a pause of half to one and a half times PollEvery.

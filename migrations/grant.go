@@ -23,8 +23,8 @@ type Roles struct {
 // that brings new functions, grant again in a new migration.
 //
 // It fits Options.Also, and a goose provider of the caller's that runs after the library's own
-// migrations. It returns ErrInvalid for a version below 1 and for a name that is empty, longer than
-// 63 bytes, not UTF-8 or has a zero byte.
+// migrations; in Options.Also a version is FirstAlso or above. It returns ErrInvalid for one below 1 and for
+// a name that is empty, longer than 63 bytes, not UTF-8 or has a zero byte.
 func Grant(version int64, roles Roles) (*goose.Migration, error) {
 	if version < 1 {
 		return nil, fmt.Errorf("%w: version %d is below 1", ErrInvalid, version)

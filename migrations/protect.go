@@ -60,7 +60,9 @@ type Protection struct {
 // times with pauses between, under a savepoint, then the error (SQLSTATE 55P03) is returned. A table that
 // does not fit is refused with SQLSTATE ZF002, and nothing is changed.
 //
-// It returns ErrInvalid for a version below 1, for a name that is empty, longer than 63 bytes, not UTF-8
+// In Options.Also a version is FirstAlso or above.
+//
+// It returns ErrInvalid for one below 1, for a name that is empty, longer than 63 bytes, not UTF-8
 // or has a zero byte, for an unknown mode, and for no Prefix without Columns.
 func Protect(version int64, p Protection) (*goose.Migration, error) {
 	if version < 1 {

@@ -239,7 +239,7 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	}
 	for range 2 {
 		up(t, db, opts)
-		const wanted = "begin_life,claim,enter,mark,once_begin,once_end,once_look,once_purge,settle,unbroken"
+		const wanted = "begin_life,claim,door_rule,enter,guard,mark,once_begin,once_end,once_look,once_purge,settle,unbroken"
 		if functions, tables := rights(app); functions.String != wanted || tables != 0 {
 			t.Errorf("the application may call %s, and use %d tables", functions.String, tables)
 		}

@@ -42,7 +42,9 @@ type Table struct {
 // forced: by Options.Force, or, under another provider, by the setting fencepost.force_down = 'on'
 // in the session or transaction. Down keeps all others from the table while it looks for tokens.
 //
-// It returns ErrInvalid for a version below 1 and for a name that is empty, longer than 63 bytes,
+// In Options.Also a version is FirstAlso or above.
+//
+// It returns ErrInvalid for one below 1 and for a name that is empty, longer than 63 bytes,
 // not UTF-8, or has a zero byte.
 func TokenColumn(version int64, table Table) (*goose.Migration, error) {
 	if version < 1 {

@@ -1,6 +1,10 @@
 package token
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // The outcomes that more than one layer can meet. Each layer gives them out under its own name
 // (lease.ErrUnavailable and fence.ErrUnavailable are this value), so that one fact is one value
@@ -15,4 +19,50 @@ var (
 	ErrHeld = errors.New("fencepost: held by another")
 	// ErrLost: this handle no longer owns the lease.
 	ErrLost = errors.New("fencepost: lease lost")
+	// ErrReleased: the cause of a lease context that ended because the holder released the lease.
+	// A call under such a lease returns a *LostError that matches both.
+	ErrReleased = errors.New("fencepost: lease released")
 )
+
+// HeldError says who holds a lease, and for how long yet.
+type HeldError struct {
+	Resource string
+	TTL      time.Duration // what remained when the backend answered; 0 where it cannot know
+	Label    string        // the holder's label
+}
+
+func (e *HeldError) Error() string {
+	text := fmt.Sprintf("%v: %q by %q", ErrHeld, e.Resource, e.Label)
+	if e.TTL > 0 {
+		text += fmt.Sprintf(", for %v yet", e.TTL)
+	}
+	return text
+}
+
+// Is reports whether target is [ErrHeld].
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Reason says why a lease was lost. Each kind of lease has reasons of its own.
+type Reason string
+
+// LostError says why a handle no longer owns its lease.
+type LostError struct {
+	Resource string
+	Token    Token
+	Reason   Reason
+	Err      error // what stood behind it, where there was something
+}
+
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("%v: %q, token %d: %s", ErrLost, e.Resource, e.Token, e.Reason)
+	if e.Err != nil && !errors.Is(e.Err, ErrReleased) {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is reports whether target is [ErrLost].
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns what stood behind the loss.
+func (e *LostError) Unwrap() error { return e.Err }

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
 // actor is a worker, as the director sees it.
 type actor struct {
 	name     string
-	process  *process
+	process  *process.Process
 	patience time.Duration
 	script   *json.Encoder
 	reports  chan report   // closed when there are no more
@@ -24,12 +26,12 @@ type actor struct {
 
 // enter starts a worker and hands it its script. It must leave.
 func enter(command []string, s script, patience time.Duration) (*actor, error) {
-	process, err := startProcess(command)
+	child, err := process.Start(command, workerEnv+"=1")
 	if err != nil {
 		return nil, fmt.Errorf("start worker %s: %w", s.Name, err)
 	}
 	a := &actor{
-		name: s.Name, process: process, patience: patience, script: json.NewEncoder(process.in),
+		name: s.Name, process: child, patience: patience, script: json.NewEncoder(child.In()),
 		reports: make(chan report), left: make(chan struct{}),
 	}
 	go a.listen()
@@ -43,7 +45,7 @@ func enter(command []string, s script, patience time.Duration) (*actor, error) {
 // leave ends the worker if it has not ended, and returns when it is gone.
 func (a *actor) leave() error {
 	close(a.left)
-	err := a.process.kill()
+	err := a.process.Kill()
 	for range a.reports { // until listen has ended
 	}
 	if err != nil {
@@ -54,7 +56,7 @@ func (a *actor) leave() error {
 
 func (a *actor) listen() {
 	defer close(a.reports)
-	lines := json.NewDecoder(a.process.out)
+	lines := json.NewDecoder(a.process.Out())
 	for {
 		var r report
 		if err := lines.Decode(&r); err != nil {
@@ -99,7 +101,7 @@ func (a *actor) silence(ctx context.Context) error {
 	if err := a.awaitEnd(ctx); err != nil {
 		return err
 	}
-	return fmt.Errorf("worker %s ended too early, %s", a.name, a.process.how)
+	return fmt.Errorf("worker %s ended too early, %s", a.name, a.process.How())
 }
 
 // awaitEnd waits for the worker's process to end by itself.
@@ -107,7 +109,7 @@ func (a *actor) awaitEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.patience, fmt.Errorf("still running after %v", a.patience))
 	defer cancel()
 	select {
-	case <-a.process.done:
+	case <-a.process.Done():
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for worker %s to end: %w", a.name, context.Cause(ctx))
@@ -119,8 +121,8 @@ func (a *actor) exit(ctx context.Context) error {
 	if err := a.awaitEnd(ctx); err != nil {
 		return err
 	}
-	if !a.process.ok {
-		return fmt.Errorf("worker %s ended %s", a.name, a.process.how)
+	if !a.process.OK() {
+		return fmt.Errorf("worker %s ended %s", a.name, a.process.How())
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
 // Kind tells the two plays apart.
@@ -81,7 +83,7 @@ func (o *Options) validate() error {
 }
 
 // Supported returns nil where the demo can play, and otherwise an error that says what is missing.
-func Supported() error { return supported() }
+func Supported() error { return process.Supported() }
 
 // Run plays both plays and returns how they ended, nil for one that did not come to its end. The error
 // matches ErrNotAsTold where a play ended otherwise than the story tells. ctx bounds all of it; whatever
@@ -96,7 +98,7 @@ type writers map[Kind]writer
 func run(ctx context.Context, opts *Options, how writers) (*Result, error) {
 	result := &Result{}
 	o := opts.withDefaults()
-	if err := errors.Join(supported(), o.validate()); err != nil {
+	if err := errors.Join(process.Supported(), o.validate()); err != nil {
 		return result, err
 	}
 	if os.Getenv(workerEnv) != "" {

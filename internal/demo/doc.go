@@ -19,11 +19,7 @@
 //
 // # No process is left behind
 //
-// A worker that is stopped cannot notice anything, so it must be killed, which works on stopped
-// processes as well. The director kills every worker it has started when it returns, an error or a
-// panic included. Should the director itself be killed: on Linux the kernel then sends SIGKILL to the
-// workers; elsewhere workers have a process group each, and POSIX has the kernel resume a stopped group
-// that lost its parent, with SIGHUP, which ends it. Workers that run see the end of their standard
-// input. What a killed director cannot remove are a play's database and, for a day, its counter in
+// The director kills every worker it has started when it returns, an error or a
+// panic included. Should the director itself be killed, the kernel sees to its workers (see package process). What a killed director cannot remove are a play's database and, for a day, its counter in
 // Redis; that matters only on servers that stay.
 package demo

@@ -59,7 +59,7 @@ func (p *play) enter(name string) (*actor, error) {
 	}, p.opts.Patience)
 }
 
-func (p *play) starts(w *actor) string { return fmt.Sprintf("starts, pid %d", w.process.child.Pid) }
+func (p *play) starts(w *actor) string { return fmt.Sprintf("starts, pid %d", w.process.PID()) }
 
 // takeLease sees a worker through to having read the row.
 func (p *play) takeLease(ctx context.Context, w *actor) error {
@@ -94,7 +94,7 @@ func (p *play) takeLease(ctx context.Context, w *actor) error {
 func (p *play) stopA(ctx context.Context, a *actor) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.opts.Patience, fmt.Errorf("still running after %v", p.opts.Patience))
 	defer cancel()
-	if err := a.process.stop(ctx); err != nil {
+	if err := a.process.Stop(ctx); err != nil {
 		return fmt.Errorf("stop worker A: %w", err)
 	}
 	p.stopped = time.Now()
@@ -145,15 +145,15 @@ func (p *play) resumeA(ctx context.Context, a *actor) error {
 	defer rest.Stop()
 	select {
 	case <-rest.C:
-	case <-a.process.done:
-		return fmt.Errorf("worker A ended while it was stopped, %s", a.process.how)
+	case <-a.process.Done():
+		return fmt.Errorf("worker A ended while it was stopped, %s", a.process.How())
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	if err := a.script.Encode("go on"); err != nil {
 		return fmt.Errorf("give worker A its cue: %w", err)
 	}
-	if err := a.process.resume(); err != nil {
+	if err := a.process.Resume(); err != nil {
 		return fmt.Errorf("resume worker A: %w", err)
 	}
 	p.tell(Event{Worker: nameA, Text: "RESUMED by SIGCONT", Tone: Resumed})

@@ -1,4 +1,5 @@
-// Package faults breaks the network between a test and a real server.
+// Package faults breaks the network between a client and a real server, for tests and for the
+// comparison that the command runs.
 //
 // A [Proxy] is a TCP relay on 127.0.0.1 that can cut connections, hang, delay, and
 // close a connection at one chosen request: before the server sees it, or after the

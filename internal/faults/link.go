@@ -24,15 +24,16 @@ type link struct {
 
 	mu      sync.Mutex
 	request []byte // what the client has sent since the server last answered
+	reply   []byte // what the server has sent since the client last did
 }
 
 // requests relays from client to server.
 func (l *link) requests() {
 	l.relay(l.client, l.server, func(chunk []byte) bool {
-		d := l.proxy.claimDrop(l.sent(chunk))
+		d := l.proxy.claimDrop(l.sent(chunk), false)
 		switch {
 		case d == nil:
-		case d.answered:
+		case d.at == atAnswer:
 			// Before the server has the request: its answer must find this set.
 			l.dropping.Store(d)
 		default:
@@ -45,12 +46,16 @@ func (l *link) requests() {
 
 // replies relays from server to client.
 func (l *link) replies() {
-	l.relay(l.server, l.client, func([]byte) bool {
-		if d := l.dropping.Load(); d != nil {
+	l.relay(l.server, l.client, func(chunk []byte) bool {
+		reply := l.answered(chunk)
+		d := l.dropping.Load()
+		if d == nil {
+			d = l.proxy.claimDrop(reply, true)
+		}
+		if d != nil {
 			l.drop(d)
 			return false
 		}
-		l.answered()
 		return true
 	})
 }
@@ -60,17 +65,26 @@ func (l *link) replies() {
 func (l *link) sent(chunk []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.request = append(l.request, chunk...)
-	l.request = l.request[max(0, len(l.request)-chunkSize):]
+	l.reply = l.reply[:0]
+	l.request = grow(l.request, chunk)
 	return l.request
 }
 
-// answered forgets the request, before the client has the answer and sends another:
-// a drop must not match what was sent before it was asked for.
-func (l *link) answered() {
+// answered notes a chunk of an answer and returns the answer so far. It forgets the request,
+// before the client has the answer and sends another: a drop must not match what was sent before
+// it was asked for.
+func (l *link) answered(chunk []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.request = nil
+	l.request = l.request[:0]
+	l.reply = grow(l.reply, chunk)
+	return l.reply
+}
+
+// grow appends to the end of a conversation, of which it keeps the last chunk's worth.
+func grow(text, chunk []byte) []byte {
+	text = append(text, chunk...)
+	return text[max(0, len(text)-chunkSize):]
 }
 
 // relay copies from one side to the other until either ends. Each chunk is shown

@@ -1,17 +1,16 @@
 package faults
 
 import (
+	"errors"
 	"net"
 	"net/url"
 	"sync"
-	"testing"
 	"time"
 )
 
 // Proxy relays TCP connections to one server until told to misbehave. Its methods
 // may be called from several goroutines.
 type Proxy struct {
-	upstream string
 	listener net.Listener
 	running  sync.WaitGroup
 
@@ -19,42 +18,66 @@ type Proxy struct {
 	// hang: once Hang has returned, no further byte arrives anywhere.
 	flow sync.RWMutex
 
-	mu      sync.Mutex
-	links   map[*link]struct{}
-	drops   []*drop
-	cut     bool
-	hung    bool
-	latency time.Duration
-	closed  bool
+	mu       sync.Mutex
+	upstream string
+	links    map[*link]struct{}
+	drops    []*drop
+	cut      bool
+	hung     bool
+	latency  time.Duration
+	closed   bool
 }
 
-// NewProxy starts a proxy in front of upstream, a host:port. It is closed, with all
-// its connections, when the test ends.
-func NewProxy(tb testing.TB, upstream string) *Proxy {
-	tb.Helper()
+// Start starts a proxy in front of upstream, a host:port. The caller must Close it.
+func Start(upstream string) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
 	p := &Proxy{upstream: upstream, listener: listener, links: map[*link]struct{}{}}
 	p.running.Go(p.accept)
-	tb.Cleanup(p.close)
-	return p
+	return p, nil
+}
+
+// Close ends the proxy with all its connections, a hang included, and returns when nothing of
+// it runs any more. A second call does nothing.
+func (p *Proxy) Close() {
+	_ = p.listener.Close() // fails where it was closed before
+	p.mu.Lock()
+	p.closed = true
+	p.resetAll()
+	p.resume()
+	p.mu.Unlock()
+	p.running.Wait()
 }
 
 // Addr returns the proxy's own address as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL returns address, that of the server behind the proxy, as it reads through the
-// proxy.
-func (p *Proxy) URL(tb testing.TB, address string) string {
-	tb.Helper()
+// Through returns address, that of the server behind the proxy, as it reads through the proxy.
+func (p *Proxy) Through(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		tb.Fatal("not an address") // the parser's error quotes it, password included
+		return "", errors.New("not an address") // the parser's error quotes it, password included
 	}
 	u.Host = p.Addr()
-	return u.String()
+	return u.String(), nil
+}
+
+// Links returns how many connections the proxy relays now.
+func (p *Proxy) Links() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Redirect makes connections that are made from now on go to another server, a host:port, and
+// resets those there are: they lead to the one that is gone.
+func (p *Proxy) Redirect(upstream string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = upstream
+	p.resetAll()
 }
 
 // Cut resets all connections, and each new one as soon as it is made, until Heal.
@@ -120,16 +143,6 @@ func (p *Proxy) resetAll() {
 	}
 }
 
-func (p *Proxy) close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	p.resetAll()
-	p.resume()
-	p.mu.Unlock()
-	p.running.Wait()
-}
-
 func (p *Proxy) accept() {
 	for {
 		client, err := p.listener.Accept()
@@ -141,7 +154,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client *net.TCPConn) {
-	server, err := net.Dial("tcp", p.upstream)
+	server, err := net.Dial("tcp", p.server())
 	if err != nil {
 		reset(client)
 		return
@@ -156,6 +169,12 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	both.Go(l.requests)
 	both.Go(l.replies)
 	both.Wait()
+}
+
+func (p *Proxy) server() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.upstream
 }
 
 func (p *Proxy) add(l *link) bool {

@@ -54,8 +54,9 @@ func shipped() map[string][]string {
 		module + "/token":      nil,
 		module + "/lease":      {redis, module + "/token"},
 		module + "/fence":      {pgx, module + "/token"},
+		module + "/advisory":   {pgx, module + "/token"},
 		module + "/migrations": {goose},
-		module:                 {pgx, redis, module + "/token", module + "/fence", module + "/lease"},
+		module:                 {pgx, redis, module + "/token", module + "/fence", module + "/lease", module + "/advisory"},
 	}
 }
 

@@ -71,26 +71,17 @@ func StartSentinel(ctx context.Context, opts *SentinelOptions) (*Sentinel, error
 
 // watch has the replica follow and starts the sentinels.
 func (s *Sentinel) watch(ctx context.Context, downAfter time.Duration) error {
-	if err := s.Replica.do(ctx, "REPLICAOF", "127.0.0.1", s.Primary.port()); err != nil {
-		return err
-	}
-	err := poll(ctx, nil, func(ctx context.Context) error {
-		facts, err := s.Replica.replication(ctx)
-		if err == nil && facts["master_link_status"] != "up" {
-			err = errors.New("the replica is not in step")
-		}
-		return err
-	})
-	if err != nil {
+	if err := follow(ctx, s.Primary, s.Replica); err != nil {
 		return err
 	}
 	spec := nodeSpec{Sentinel: fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s %[3]d\n"+
 		"sentinel down-after-milliseconds %[1]s %[4]d\nsentinel failover-timeout %[1]s 5000\n",
 		sentinelMaster, s.Primary.port(), sentinelQuorum, downAfter.Milliseconds())}
-	_, s.Sentinels, _, err = startNodes(ctx, s.host, 2, spec, spec, spec)
+	_, nodes, _, err := startNodes(ctx, s.host, 2, spec, spec, spec)
 	if err != nil {
 		return err
 	}
+	s.Sentinels = nodes
 	return s.eachSentinel(ctx, func(facts map[string]string) error {
 		if facts["num-slaves"] != "1" || facts["num-other-sentinels"] != strconv.Itoa(sentinels-1) || facts["flags"] != "master" {
 			return fmt.Errorf("it knows %s replicas and %s other sentinels of a %q",

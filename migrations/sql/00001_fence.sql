@@ -1,9 +1,9 @@
--- The fence: the row that remembers the highest token claimed for a resource, and the two
+-- The fence: the row that remembers the highest token claimed for a resource, and the
 -- functions through which everybody, this library's Go code included, reaches it.
 --
 -- Every name is schema-qualified and every function pins its search_path, so that the caller's
--- search_path cannot matter. The functions run with their owner's rights: an application role
--- needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
+-- search_path cannot matter, or names schemas throughout (guard, enter). The functions run with their owner's
+-- rights: an application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -94,55 +94,91 @@ END
 $body$;
 -- +goose StatementEnd
 
--- enter is the guard. It raises ZF001 unless the fence carries exactly this claim, and keeps it
--- so until the transaction ends: no other claim of the resource can commit before. It stands at
--- the top of a transaction, before the writes it guards, and not inside a savepoint, whose
--- rollback would drop its locks. It adds up: call it once per resource, in sorted order.
+-- refuse_claim says why guard refuses a claim that the fence does not carry. No fence carries one that is invalid.
 -- +goose StatementBegin
-CREATE FUNCTION fencepost.enter(resource text, token bigint, nonce uuid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+CREATE FUNCTION fencepost.refuse_claim(resource text, token bigint, nonce uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     fence_token bigint;
-    entered     text;
 BEGIN
     IF resource IS NULL OR resource = '' OR token IS NULL OR token < 1 OR nonce IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
-            MESSAGE = 'enter needs a resource, a positive token and a nonce';
+            MESSAGE = 'the guard needs a resource, a positive token and a nonce';
     END IF;
-    PERFORM pg_advisory_xact_lock_shared(1179534160, hashtext(enter.resource COLLATE "C"));
-    -- FOR SHARE, no less: a plain read, or FOR KEY SHARE, would let a claim pass beside it.
-    PERFORM FROM fencepost.fence AS f
-      WHERE f.resource = enter.resource COLLATE "C" AND f.token = enter.token AND f.nonce = enter.nonce
-        FOR SHARE;
-    IF NOT FOUND THEN
-        SELECT f.token INTO fence_token FROM fencepost.fence AS f WHERE f.resource = enter.resource COLLATE "C";
-        -- Under a snapshot older than the claim the fence still looks lower. That is no stale claim, but
-        -- a transaction to be run again.
-        IF coalesce(fence_token, 0) < enter.token AND current_setting('transaction_isolation') <> 'read committed' THEN
-            RAISE EXCEPTION USING ERRCODE = '40001',
-                MESSAGE = 'the fence may have been raised after this transaction''s snapshot was taken';
-        END IF;
-        RAISE EXCEPTION USING ERRCODE = 'ZF001',
-            MESSAGE = format('stale claim: token %s on a fence at %s', enter.token, coalesce(fence_token, 0)),
-            DETAIL = jsonb_build_object('resource', enter.resource, 'token', enter.token::text,
-                                        'current', coalesce(fence_token, 0)::text)::text;
+    SELECT f.token INTO fence_token FROM fencepost.fence AS f WHERE f.resource = refuse_claim.resource COLLATE "C";
+    -- Under a snapshot older than the claim the fence still looks lower. That is no stale claim, but
+    -- a transaction to be run again.
+    IF coalesce(fence_token, 0) < refuse_claim.token AND current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = '40001',
+            MESSAGE = 'the fence may have been raised after this transaction''s snapshot was taken';
     END IF;
-    -- What the transaction has entered, for triggers to compare with the fence: {"resource": ["token", "nonce"]},
-    -- spelt as jsonb spells it. The first entry is written without the detour, since most transactions have one.
-    entered := current_setting('fencepost.entered', true);
-    IF entered <> '' THEN
-        entered := (entered::jsonb
-            || jsonb_build_object(enter.resource, jsonb_build_array(enter.token::text, enter.nonce)))::text;
-    ELSE
-        entered := '{' || to_jsonb(enter.resource)::text || ': ["' || enter.token || '", "' || enter.nonce || '"]}';
-    END IF;
-    PERFORM set_config('fencepost.entered', entered, true);
+    RAISE EXCEPTION USING ERRCODE = 'ZF001',
+        MESSAGE = format('stale claim: token %s on a fence at %s', refuse_claim.token, coalesce(fence_token, 0)),
+        DETAIL = jsonb_build_object('resource', refuse_claim.resource, 'token', refuse_claim.token::text,
+                                    'current', coalesce(fence_token, 0)::text)::text;
 END
 $body$;
 -- +goose StatementEnd
 
+-- guard raises ZF001 unless the fence carries exactly this claim, and keeps it so until the transaction ends: no
+-- other claim of the resource can commit before. It stands before the writes it guards, and not inside a savepoint,
+-- whose rollback would drop its locks. What it returns is true, always, so that it can stand in the WHERE of a
+-- statement that changes a row. It leaves nothing for triggers to see: a table with a door wants enter.
+--
+-- Every guarded write passes here, and a SET clause would be a tenth of its cost. Instead whatever is looked up by
+-- name in this body names its schema, types and operators too: the caller's search_path decides nothing.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.guard(resource text, token bigint, nonce uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+AS $body$
+BEGIN
+    -- FOR SHARE, no less: a plain read, or FOR KEY SHARE, would let a claim pass beside it. The gate is the last of
+    -- the comparisons: the fence's row has been found by then and is locked only afterwards, as it is by then.
+    PERFORM FROM fencepost.fence AS f
+      WHERE f.resource OPERATOR(pg_catalog.=) guard.resource COLLATE pg_catalog."C"
+        AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce
+        AND pg_catalog.pg_advisory_xact_lock_shared(
+                1179534160, pg_catalog.hashtext(guard.resource COLLATE pg_catalog."C")) IS NOT NULL
+        FOR SHARE;
+    IF NOT FOUND THEN
+        PERFORM fencepost.refuse_claim(guard.resource, guard.token, guard.nonce);
+    END IF;
+    RETURN true;
+END
+$body$;
+-- +goose StatementEnd
+
+-- enter is the guard, and leaves word of it to the end of the transaction, for the triggers of protected tables to
+-- compare with the fence. It adds up: call it once per resource, in sorted order, at the top of a transaction.
+-- Names as in guard.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.enter(resource text, token bigint, nonce uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER
+AS $body$
+DECLARE
+    entered pg_catalog.text;
+BEGIN
+    PERFORM fencepost.guard(enter.resource, enter.token, enter.nonce);
+    -- {"resource": ["token", "nonce"]}, spelt as jsonb spells it. The first entry is written without the detour, since
+    -- most transactions have one.
+    entered := pg_catalog.current_setting('fencepost.entered', true);
+    IF entered OPERATOR(pg_catalog.<>) '' THEN
+        entered := (entered::pg_catalog.jsonb OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object(
+            enter.resource, pg_catalog.jsonb_build_array(enter.token::pg_catalog.text, enter.nonce)))::pg_catalog.text;
+    ELSE
+        entered := pg_catalog.concat(
+            '{', pg_catalog.to_json(enter.resource), ': ["', enter.token, '", "', enter.nonce, '"]}');
+    END IF;
+    PERFORM pg_catalog.set_config('fencepost.entered', entered, true);
+    RETURN true;
+END
+$body$;
+-- +goose StatementEnd
+
+REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter(text, bigint, uuid) FROM PUBLIC;
 
 -- +goose Down
@@ -164,5 +200,7 @@ $body$;
 -- +goose StatementEnd
 
 DROP FUNCTION fencepost.enter(text, bigint, uuid);
+DROP FUNCTION fencepost.guard(text, bigint, uuid);
+DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
 DROP TABLE fencepost.fence;

@@ -12,24 +12,25 @@
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(4, true);
 
--- What protect was told, for verify to compare with what is there. No write is decided by it.
--- schema_name and table_name find a table that was dropped and made anew, which comes without its door.
+-- What protect was told, for verify to compare with what is there, and for programs to compare with their own rule. No
+-- write is decided by it. schema_name and table_name find a table that was dropped and made anew, which comes without its door.
 CREATE TABLE fencepost.protected (
     relid        regclass PRIMARY KEY,
     schema_name  name NOT NULL,
     table_name   name NOT NULL,
-    namespace    text NOT NULL,
-    prefix       text NOT NULL,
-    columns      name[] NOT NULL CHECK (array_position(columns, NULL) IS NULL),
+    namespace    text NOT NULL CHECK (namespace ~ '^[A-Za-z0-9._-]{1,64}$'),
+    prefix       text NOT NULL CHECK (octet_length(prefix) <= 1024),
+    columns      name[] NOT NULL CHECK (array_position(columns, NULL) IS NULL AND cardinality(columns) <= 100),
     token_column name NOT NULL,
-    mode         text NOT NULL,
+    mode         text NOT NULL CHECK (mode IN ('enforce', 'observe')),
     replicated   boolean NOT NULL
 );
 
 COMMENT ON TABLE fencepost.protected IS
-    'tables with a door, as fencepost.protect was told; read by fencepost.verify alone';
+    'tables with a door, as fencepost.protect was told; read by fencepost.verify and fencepost.door_rule alone';
 
--- protect writes here with its caller's rights.
+-- protect writes here with its caller's rights, and whoever may protect may write here by hand: the checks keep that
+-- within what protect would say.
 ALTER TABLE fencepost.protected ENABLE ROW LEVEL SECURITY;
 CREATE POLICY owners_of_the_table ON fencepost.protected USING (
     pg_has_role(current_user, (SELECT c.relowner FROM pg_class AS c WHERE c.oid = relid), 'USAGE'));
@@ -39,22 +40,50 @@ CREATE POLICY owners_of_the_table ON fencepost.protected USING (
 -- The DETAIL of ZF004 is a JSON object {"resource", "table", "operation"}. That of ZF001 is the one of
 -- enter, with "table" and, where the row is ahead of the claim rather than the fence, "row": true.
 
+-- Something that nobody but the schema's owner can know.
+CREATE TABLE fencepost.secret (
+    one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+    secret uuid NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO fencepost.secret DEFAULT VALUES;
+
+COMMENT ON TABLE fencepost.secret IS
+    'one row, made by the migration; read by fencepost.noted alone';
+
+-- noted is how the setting fencepost.noted says that the current transaction has logged so many lines. A setting can be
+-- made by anybody; this text by those alone who know the secret, and it is good for one transaction.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.noted(lines integer) RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT concat(lines, ' ', encode(sha256(convert_to(concat(s.secret, ' ', pg_current_xact_id(), ' ', lines), 'UTF8')), 'hex'))
+      FROM fencepost.secret AS s
+$body$;
+-- +goose StatementEnd
+
 -- note writes a line to the server's log. A transaction gets a hundred: a door in mode observe must not fill
--- the disk.
+-- the disk. Whoever sets fencepost.noted by hand begins to count again, and silences nothing.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.note(line text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    most    CONSTANT integer := 100;
-    counted text := coalesce(current_setting('fencepost.noted', true), '');
+    most  CONSTANT integer := 100;
+    said  text := current_setting('fencepost.noted', true);
+    lines integer := 0;
 BEGIN
-    IF length(counted) >= most THEN
+    IF said ~ '^[0-9]{1,3} ' THEN
+        lines := split_part(said, ' ', 1)::integer;
+        IF said <> fencepost.noted(lines) THEN
+            lines := 0;
+        END IF;
+    END IF;
+    IF lines >= most THEN
         RETURN;
     END IF;
     RAISE LOG '%', line;
-    PERFORM set_config('fencepost.noted', counted || '.', true);
-    IF length(counted) + 1 = most THEN
+    PERFORM set_config('fencepost.noted', fencepost.noted(lines + 1), true);
+    IF lines + 1 = most THEN
         RAISE LOG 'fencepost: what else this transaction would have logged is left out';
     END IF;
 END
@@ -80,6 +109,21 @@ BEGIN
     PERFORM set_config('fencepost.bypass', reason, true);
     RAISE LOG 'fencepost bypass: opened by session user %: %', session_user, reason;
 END
+$body$;
+-- +goose StatementEnd
+
+-- at_gate tells whether this transaction stands in the gate of a resource: whoever has passed the guard does. Proof is
+-- the fence alone, so this is for the log's sake: a statement that carries its guard leaves no word in
+-- fencepost.entered until a door refuses it, and a door in mode observe does not.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.at_gate(resource text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT EXISTS (
+        SELECT FROM pg_locks AS l
+         WHERE l.locktype = 'advisory' AND l.granted AND l.pid = pg_backend_pid() AND l.objsubid = 2
+           AND l.classid = 1179534160::oid AND l.objid::bigint = hashtext(resource COLLATE "C")::bigint & 4294967295
+           AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $body$;
 -- +goose StatementEnd
 
@@ -124,12 +168,15 @@ BEGIN
     IF coalesce(current_setting('fencepost.bypass', true), '') <> ''
         AND has_function_privilege(session_user, 'fencepost.bypass(text)', 'EXECUTE')
     THEN
-        -- Not note, whose count anybody can set.
+        -- Not note, which stops after a while.
         RAISE LOG '%', format('fencepost bypass: %s on %s (resource %L) by session user %s: %s',
             operation, relation, resource, session_user, current_setting('fencepost.bypass', true));
         RETURN;
     END IF;
     IF mode = 'observe' THEN
+        IF code = 'ZF004' AND resource IS NOT NULL AND fencepost.at_gate(resource) THEN
+            RETURN; -- under mode enforce it would come again, by way of enter
+        END IF;
         PERFORM fencepost.note(format('fencepost observe: %s on %s (resource %L) by session user %s would be refused (%s): %s',
             operation, relation, resource, session_user, code, reason));
         RETURN;
@@ -290,14 +337,41 @@ DECLARE
     source text := fencepost.door_source(namespace, prefix, columns, token_column, mode);
     door   name := fencepost.door_name(source);
 BEGIN
-    -- Two at once would meet in the catalog.
-    PERFORM pg_advisory_xact_lock(1179534157, 4);
+    -- Two at once that make the same one would meet in the catalog, and sweep_doors must not drop it before it is used.
+    -- Whoever comes here has locked the table already, and does not wait for one with this in hand.
+    PERFORM pg_advisory_xact_lock(1179534162, hashtext(door::text));
     EXECUTE format('CREATE OR REPLACE FUNCTION fencepost.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
         'SET search_path = pg_catalog, pg_temp AS %L', door, source);
     EXECUTE format('REVOKE ALL ON FUNCTION fencepost.%I() FROM PUBLIC', door);
     EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION fencepost.%I() TO %I', door, r.rolname)
                FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner WHERE c.oid = target);
     RETURN door;
+END
+$body$;
+-- +goose StatementEnd
+
+-- sweep_doors drops the trigger functions that no trigger uses any more: of rules that were changed, of tables that
+-- were unprotected or dropped.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.sweep_doors() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    door name;
+BEGIN
+    FOR door IN SELECT f.proname FROM pg_proc AS f
+                 WHERE f.pronamespace = 'fencepost'::regnamespace AND f.proname ~ '^door_[0-9a-f]{32}$'
+                   AND NOT EXISTS (SELECT FROM pg_trigger AS g WHERE g.tgfoid = f.oid)
+                 ORDER BY f.proname
+    LOOP
+        -- Somebody is about to use it.
+        CONTINUE WHEN NOT pg_try_advisory_xact_lock(1179534162, hashtext(door::text));
+        BEGIN
+            EXECUTE format('DROP FUNCTION fencepost.%I()', door);
+        EXCEPTION WHEN dependent_objects_still_exist OR undefined_function THEN
+            NULL; -- used, or dropped, since it was looked at
+        END;
+    END LOOP;
 END
 $body$;
 -- +goose StatementEnd
@@ -564,6 +638,8 @@ BEGIN
         wrong := 'the prefix is longer than a resource';
     ELSIF prefix = '' AND cardinality(columns) = 0 THEN
         wrong := 'one resource for all rows needs a name';
+    ELSIF cardinality(columns) > 100 THEN
+        wrong := 'the rule has more than 100 columns';
     ELSIF cardinality(columns) > (SELECT count(DISTINCT c) FROM unnest(columns) AS c) THEN
         wrong := 'a column stands twice in the rule, or is NULL';
     END IF;
@@ -586,13 +662,13 @@ BEGIN
         RETURN;
     END IF;
 
-    door := fencepost.make_door(target, namespace, prefix, columns, token_column, mode);
     -- Whoever is writing ends first. Where there are triggers to drop, nobody may read meanwhile either: asking for
     -- that later, with a weaker lock in hand, could deadlock.
     EXECUTE format('LOCK TABLE %I.%I IN %s MODE', wanted.schema_name, wanted.table_name, CASE WHEN EXISTS (
         SELECT FROM fencepost.door_tree(target) AS t JOIN pg_trigger AS g ON g.tgrelid = t.relid
          WHERE g.tgname IN ('~fencepost', '~fencepost_truncate'))
         THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END);
+    door := fencepost.make_door(target, namespace, prefix, columns, token_column, mode);
     PERFORM fencepost.remove_doors(target);
     EXECUTE format('CREATE TRIGGER "~fencepost" BEFORE INSERT OR UPDATE OR DELETE ON %I.%I '
         'FOR EACH ROW EXECUTE FUNCTION fencepost.%I()', wanted.schema_name, wanted.table_name, door);
@@ -610,6 +686,7 @@ BEGIN
     END IF;
     DELETE FROM fencepost.protected AS p WHERE p.relid = target;
     INSERT INTO fencepost.protected SELECT wanted.*;
+    PERFORM fencepost.sweep_doors();
 END
 $body$;
 -- +goose StatementEnd
@@ -624,6 +701,7 @@ BEGIN
     EXECUTE (SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', t.name) FROM fencepost.door_tree(target) AS t LIMIT 1);
     PERFORM fencepost.remove_doors(target);
     DELETE FROM fencepost.protected AS p WHERE p.relid = target;
+    PERFORM fencepost.sweep_doors();
 END
 $body$;
 -- +goose StatementEnd
@@ -632,19 +710,29 @@ $body$;
 -- Besides the kinds of door_problems there are:
 --   recreated  a protected table was dropped, and there is one of its name, without a door
 --   stray      a table has a trigger of ours, and protect does not know of it: a detached partition, a restored dump
+--   unknown    a table could not be looked at: the problem is the error, such as a lock on a partition that was not to
+--              be had within a second. What one table's owner does must not keep the others from being looked at.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.verify() RETURNS TABLE (protected text, relation text, kind text, problem text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'
 AS $body$
 DECLARE
     p fencepost.protected;
 BEGIN
     FOR p IN SELECT * FROM fencepost.protected AS t ORDER BY t.schema_name, t.table_name LOOP
         IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = p.relid) THEN
-            protected := (SELECT t.name FROM fencepost.door_tree(p.relid) AS t LIMIT 1);
-            FOR relation, kind, problem IN SELECT d.relation, d.kind, d.problem FROM fencepost.door_problems(p) AS d LOOP
+            protected := (SELECT format('%I.%I', n.nspname, c.relname)
+                            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.relid);
+            BEGIN
+                FOR relation, kind, problem IN SELECT d.relation, d.kind, d.problem FROM fencepost.door_problems(p) AS d LOOP
+                    RETURN NEXT;
+                END LOOP;
+            EXCEPTION WHEN OTHERS THEN
+                relation := protected;
+                kind := 'unknown';
+                problem := format('it could not be looked at: %s (%s)', SQLERRM, SQLSTATE);
                 RETURN NEXT;
-            END LOOP;
+            END;
             CONTINUE;
         END IF;
         PERFORM FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -677,11 +765,33 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- door_rule returns the rule by which a table is protected, or the partitioned table that it is a part of; no row where
+-- none is. It is for programs that have a rule of their own for the table's rows, and have no right on protected.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.door_rule(schema_name text, table_name text)
+RETURNS TABLE (namespace text, prefix text, columns text[], token_column text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT p.namespace, p.prefix, p.columns::text[], p.token_column::text
+      FROM pg_class AS c
+      JOIN pg_namespace AS n ON n.oid = c.relnamespace
+      JOIN fencepost.protected AS p ON p.relid = c.oid
+           OR c.relispartition AND p.relid IN (SELECT a.relid FROM pg_partition_ancestors(c.oid) AS a)
+     WHERE n.nspname::text = door_rule.schema_name AND c.relname::text = door_rule.table_name
+     LIMIT 1
+$body$;
+-- +goose StatementEnd
+
 REVOKE ALL ON TABLE fencepost.protected FROM PUBLIC;
+REVOKE ALL ON TABLE fencepost.secret FROM PUBLIC;
 REVOKE ALL ON FUNCTION
     fencepost.door_name(text),
+    fencepost.door_rule(text, text),
+    fencepost.sweep_doors(),
+    fencepost.noted(integer),
     fencepost.note(text),
     fencepost.bypass(text),
+    fencepost.at_gate(text),
     fencepost.refuse(text, bigint, oid, text, text, text, bigint),
     fencepost.admit(text, bigint, oid, text, text),
     fencepost.refuse_truncate(),
@@ -731,6 +841,7 @@ END
 $body$;
 -- +goose StatementEnd
 
+DROP FUNCTION fencepost.door_rule(text, text);
 DROP FUNCTION fencepost.verify();
 DROP FUNCTION fencepost.unprotect(regclass);
 DROP FUNCTION fencepost.protect(regclass, text, text, name[], name, text, boolean);
@@ -739,6 +850,7 @@ DROP FUNCTION fencepost.owned_by_caller(regclass);
 DROP FUNCTION fencepost.door_problems(fencepost.protected);
 DROP FUNCTION fencepost.unfit(regclass, name[], name);
 DROP FUNCTION fencepost.door_tree(regclass);
+DROP FUNCTION fencepost.sweep_doors();
 DROP FUNCTION fencepost.make_door(regclass, text, text, name[], name, text);
 DROP FUNCTION fencepost.door_name(text);
 DROP FUNCTION fencepost.door_source(text, text, name[], name, text);
@@ -746,6 +858,9 @@ DROP FUNCTION fencepost.row_resource(text, text, name[], text);
 DROP FUNCTION fencepost.refuse_truncate();
 DROP FUNCTION fencepost.admit(text, bigint, oid, text, text);
 DROP FUNCTION fencepost.refuse(text, bigint, oid, text, text, text, bigint);
+DROP FUNCTION fencepost.at_gate(text);
 DROP FUNCTION fencepost.bypass(text);
 DROP FUNCTION fencepost.note(text);
+DROP FUNCTION fencepost.noted(integer);
+DROP TABLE fencepost.secret;
 DROP TABLE fencepost.protected;

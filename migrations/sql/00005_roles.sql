@@ -3,8 +3,8 @@
 --
 --   the schema's owner  runs the migrations; owns fencepost, its tables and functions; no program logs in as it
 --   table owner         SELECT fencepost.grant_owner('role'): protect, unprotect and verify, for its own tables
---   application         SELECT fencepost.grant_application('role'): claim, enter, and what goes with a transaction;
---                       no right on any table of fencepost
+--   application         SELECT fencepost.grant_application('role'): claim, enter, what goes with a transaction, and the
+--                       rules of protected tables; no right on any table of fencepost
 --   operator            GRANT EXECUTE ON FUNCTION fencepost.bypass(text), and USAGE on the schema, to people by name
 
 -- +goose Up
@@ -19,6 +19,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA fencepost TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION
         fencepost.claim(text, bigint, uuid, text),
+        fencepost.guard(text, bigint, uuid),
         fencepost.enter(text, bigint, uuid),
         fencepost.begin_life(),
         fencepost.mark(),
@@ -27,7 +28,8 @@ BEGIN
         fencepost.once_look(text, text, text, bytea),
         fencepost.once_begin(text, text, text, bytea),
         fencepost.once_end(text, text, text),
-        fencepost.once_purge(text, interval, integer)
+        fencepost.once_purge(text, interval, integer),
+        fencepost.door_rule(text, text)
         TO %s', role);
 END
 $body$;
@@ -50,6 +52,7 @@ BEGIN
         fencepost.door_source(text, text, name[], name, text),
         fencepost.door_name(text),
         fencepost.make_door(regclass, text, text, name[], name, text),
+        fencepost.sweep_doors(),
         fencepost.door_tree(regclass),
         fencepost.unfit(regclass, name[], name),
         fencepost.door_problems(fencepost.protected),

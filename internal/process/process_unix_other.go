@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package demo
+package process
 
 import "syscall"
 

@@ -1,12 +1,13 @@
 //go:build unix
 
-package demo
+package process
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"syscall"
 )
@@ -15,8 +16,8 @@ func supported() error { return nil }
 
 // launch starts the process. It alone waits for it, until its end: os/exec has no word for a process
 // that was stopped.
-func (p *process) launch(command []string, files []*os.File) error {
-	attr := &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the director
+func (p *Process) launch(command, env []string, files []*os.File) error {
+	attr := &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the parent
 	dieWithParent(attr)
 	started := make(chan error, 1)
 	go func() {
@@ -25,19 +26,21 @@ func (p *process) launch(command []string, files []*os.File) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		child, err := os.StartProcess(command[0], command, &os.ProcAttr{
-			Env: append(os.Environ(), workerEnv+"=1"), Files: files, Sys: attr,
+			Env: env, Files: files, Sys: attr,
 		})
-		p.child = child
+		if err == nil {
+			p.child, p.pid = child, child.Pid
+		}
 		started <- err
 		if err == nil {
-			p.watch(child.Pid)
+			p.watch(p.pid)
 		}
 	}()
 	return <-started
 }
 
 // watch takes in each change of the process until it has ended.
-func (p *process) watch(pid int) {
+func (p *Process) watch(pid int) {
 	defer close(p.done)
 	for {
 		var status syscall.WaitStatus
@@ -63,8 +66,8 @@ func (p *process) watch(pid int) {
 	}
 }
 
-// stop stops the process and returns when the kernel says that it does not run any more.
-func (p *process) stop(ctx context.Context) error {
+// Stop stops the process (SIGSTOP) and returns when the kernel says that it does not run any more.
+func (p *Process) Stop(ctx context.Context) error {
 	if err := p.child.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -78,5 +81,18 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// resume lets the process go on.
-func (p *process) resume() error { return p.child.Signal(syscall.SIGCONT) }
+// Resume lets the process go on (SIGCONT).
+func (p *Process) Resume() error { return p.child.Signal(syscall.SIGCONT) }
+
+// StopSelf stops this process (SIGSTOP) and returns when somebody has let it go on.
+func StopSelf() error {
+	// Kill may return before the process is stopped, so that the caller would go on for a moment.
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	<-resumed
+	return nil
+}

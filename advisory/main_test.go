@@ -1,0 +1,66 @@
+package advisory_test
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/advisory"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func locker(t *testing.T, pool *pgxpool.Pool, opts *advisory.Options) *advisory.Locker {
+	t.Helper()
+	l, err := advisory.NewLocker(pool, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func acquire(t *testing.T, l *advisory.Locker, resource string) *advisory.Lease {
+	t.Helper()
+	got, err := l.Acquire(t.Context(), resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func wantErr(t *testing.T, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("got error %v, want one that matches %v", err, w)
+		}
+	}
+}
+
+// locks counts what the pool's database shows of advisory locks of one number.
+func locks(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func hostOf(pool *pgxpool.Pool) string {
+	c := pool.Config().ConnConfig
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+}
+
+// steppedClock is a wall clock that steps when told.
+type steppedClock struct{ by atomic.Int64 }
+
+func (c *steppedClock) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
+func (c *steppedClock) step(d time.Duration) { c.by.Add(int64(d)) }

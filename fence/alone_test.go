@@ -1,0 +1,187 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+// A write of one row carries its guard in its own WHERE. These are its interleavings with a claim.
+
+// holdRow locks row 1 in a transaction of a stranger's.
+func holdRow(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	stranger, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stranger.Rollback(context.Background()) })
+	exec(t, stranger, `SELECT FROM app.item WHERE id = 1 FOR UPDATE`)
+	return stranger
+}
+
+func inBackground(call func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	return done
+}
+
+// aloneAgainstAClaim has a write under token 1 wait for its row, and a claim of token 2 come meanwhile. It returns the
+// fence's token at the moment when the claim has got as far as it can, the write waiting still.
+func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during int64, write error) {
+	t.Helper()
+	old := mustRaise(t, pool, claimOf("r", 1))
+	stranger := holdRow(t, pool)
+	written := inBackground(func() error {
+		return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
+			return fence.UpdateClaimed(t.Context(), conn, old, rows, fence.Key{1}, fence.Set{"value": "old"})
+		})
+	})
+	untilWaiters(t, pool, 1)
+	claimed := inBackground(func() error { return raise(t.Context(), pool, claimOf("r", 2)) })
+	if waiters > 1 {
+		untilWaiters(t, pool, waiters)
+	} else if err := <-claimed; err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = 'r'`).Scan(&during); err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write = <-written
+	if waiters > 1 {
+		if err := <-claimed; err != nil {
+			t.Errorf("the claim after the write: %v", err)
+		}
+	}
+	return during, write
+}
+
+// I3: from its guard on, the statement keeps claims waiting, while it waits for its row as well.
+func TestInvariant3_AStatementHoldsItsGuardToItsEnd(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	during, err := aloneAgainstAClaim(t, pool, 2)
+	if err != nil || during != 1 {
+		t.Errorf("the write: %v, with the fence at %d while it waited", err, during)
+	}
+}
+
+// The control: without the lock on the fence the claim commits first, and the overtaken write after it.
+func TestInvariant3Control_AStatementWithoutItsGuard(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	replaceFunction(t, pool, "guard(text, bigint, uuid)", "FOR SHARE;", ";")
+	replaceFunction(t, pool, "guard(text, bigint, uuid)", "pg_advisory_xact_lock_shared(", "concat(")
+	during, err := aloneAgainstAClaim(t, pool, 1)
+	if err != nil || during != 2 || read(t, pool, 1).Value != "old" {
+		t.Errorf("the control shows nothing: %v, fence at %d, %+v", err, during, read(t, pool, 1))
+	}
+}
+
+// A claim that is under way keeps the statement waiting, and refuses it once it has committed.
+func TestAStatementWaitsForAClaim(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	for name, end := range map[string]struct {
+		how  func(pgx.Tx) error
+		want error
+	}{
+		"commit":   {func(tx pgx.Tx) error { return tx.Commit(t.Context()) }, fence.ErrStale},
+		"rollback": {func(tx pgx.Tx) error { return tx.Rollback(t.Context()) }, nil},
+	} {
+		s := &stage{pool: pool, old: mustRaise(t, pool, claimOf(name, 1)), rival: claimOf(name, 2)}
+		claim := s.claimUncommitted(t)
+		exec(t, pool, `UPDATE app.item SET value = 'new', last_fencing_token = 0 WHERE id = 1`)
+		written := inBackground(func() error {
+			return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
+				return fence.UpdateClaimed(t.Context(), conn, s.old, rows, fence.Key{1}, fence.Set{"value": "old"})
+			})
+		})
+		untilBlockedBy(t, pool, claim)
+		if err := end.how(claim); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-written; !errors.Is(err, end.want) || (err == nil) != (read(t, pool, 1).Value == "old") {
+			t.Errorf("after %s: %v, %+v", name, err, read(t, pool, 1))
+		}
+	}
+}
+
+// What stands in the way of a statement by itself does not stand in that of a transaction, which is tried then.
+func TestAStatementThatCannotStandAlone(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"read-only by default":    `SET default_transaction_read_only = on`,
+		"serializable by default": `SET default_transaction_isolation = serializable`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := setup(t)
+			c := mustRaise(t, pool, claimOf("r", 1))
+			stranger := holdRow(t, pool)
+			exec(t, stranger, `UPDATE app.item SET value = 'between' WHERE id = 1`)
+			written := inBackground(func() error {
+				return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
+					exec(t, conn, sql)
+					defer exec(t, conn, `RESET ALL`)
+					return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "new"})
+				})
+			})
+			untilBlockedBy(t, pool, stranger)
+			if err := stranger.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-written; err != nil || read(t, pool, 1).Value != "new" {
+				t.Errorf("%v, %+v", err, read(t, pool, 1))
+			}
+		})
+	}
+}
+
+// A door lets the statement in at once where it is known to be there, and otherwise at its second try.
+func TestAStatementAtADoor(t *testing.T) {
+	t.Parallel()
+	owner := protected(t)
+	c := mustRaise(t, owner, claimOf("test:item:1", 1))
+	for _, known := range []bool{true, false} {
+		table := rows
+		table.Protected = known
+		pool, trips := testenv.CountedPool(t, owner)
+		write := func(conn *pgx.Conn) error {
+			return fence.UpdateClaimed(t.Context(), conn, c, table, fence.Key{1}, fence.Set{"value": "in"})
+		}
+		if err := onConn(t.Context(), pool, write); err != nil { // prepares as well
+			t.Fatal(err)
+		}
+		before := trips.Load()
+		if err := onConn(t.Context(), pool, write); err != nil || (trips.Load()-before == 1) != known {
+			t.Errorf("known %t: %v after %d round trips", known, err, trips.Load()-before)
+		}
+	}
+}
+
+// A door in mode observe has nothing to say of a guarded statement, and much of another.
+func TestObserveKnowsAGuardedStatement(t *testing.T) {
+	t.Parallel()
+	owner := setup(t)
+	protectMode(t, owner, "observe", "app.item", "item:", "id")
+	pool, log := logged(t, owner)
+	c := mustRaise(t, owner, claimOf("test:item:1", 1))
+	for id, guarded := range map[int]bool{1: true, 2: false} {
+		err := onConn(t.Context(), pool, func(conn *pgx.Conn) error {
+			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{id}, fence.Set{"value": "in"})
+		})
+		if lines := log.take(); err != nil || (len(lines) == 0) != guarded {
+			t.Errorf("row %d under the claim of row 1: %v, %q", id, err, lines)
+		}
+	}
+}
