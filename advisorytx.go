@@ -72,45 +72,57 @@ func (o *inOne) do(ctx context.Context, resource string, fn TxFunc) error {
 	if l, ok := FromContext(ctx); ok && l.store == o.store && l.resource == resource && l.Err() == nil {
 		return invalidf("Do inside a Do of %q would wait for itself", resource)
 	}
-	key := advisory.Key(o.store.opts.Namespace, resource)
-	turn, err := o.turns.Take(ctx, key)
+	w := &workInOne{resource: resource, full: full, key: advisory.Key(o.store.opts.Namespace, resource), fn: fn}
+	turn, err := o.turns.Take(ctx, w.key)
 	if err != nil {
 		return errors.Join(&HeldError{Resource: resource, Label: o.store.opts.Label}, err)
 	}
 	defer turn.Done()
-	return o.store.retry(ctx, nil, func() error { return o.attempt(ctx, resource, full, key, fn) })
+	w.met = turn.Waited()
+	err = o.store.retry(ctx, nil, func() error { return o.attempt(ctx, w) })
+	if ended := ctx.Err(); err != nil && ended != nil && w.met && !w.entered {
+		return errors.Join(&HeldError{Resource: resource}, ended)
+	}
+	return err
+}
+
+// workInOne is what one Do is to do, and how far it has come.
+type workInOne struct {
+	resource, full string
+	key            int64
+	fn             TxFunc
+
+	met     bool // somebody who has the lock
+	entered bool // the lock was had, once at least
 }
 
 // attempt runs one transaction, under a lease of its own.
-func (o *inOne) attempt(ctx context.Context, resource, full string, key int64, fn TxFunc) error {
+func (o *inOne) attempt(ctx context.Context, w *workInOne) error {
 	h := newTxHold(ctx, o.store.opts.Label)
-	l := newLease(o.store, resource, full, h)
+	l := newLease(o.store, w.resource, w.full, h)
 	defer h.end(l)
 	bounded, stop := l.bound(context.WithValue(ctx, leaseKey{}, l))
 	defer stop()
-	open := func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) {
-		return o.open(ctx, conn, l, key)
-	}
-	return o.store.attempt(bounded, open, fn, []*Lease{l})
+	open := func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) { return o.open(ctx, conn, l, w) }
+	return o.store.attempt(bounded, open, w.fn, []*Lease{l})
 }
 
 // open locks and draws, and asks again where only the server's own bound ended the wait.
-func (o *inOne) open(ctx context.Context, conn *pgx.Conn, l *Lease, key int64) (pgx.Tx, fence.Mark, error) {
+func (o *inOne) open(ctx context.Context, conn *pgx.Conn, l *Lease, w *workInOne) (pgx.Tx, fence.Mark, error) {
 	began := time.Now()
-	for held := false; ; held = true {
+	for {
 		tx, mark, err := o.store.beginMarked(ctx, conn, func(ctx context.Context, conn *pgx.Conn) (pgx.Tx, fence.Mark, error) {
-			return o.begin(ctx, conn, l, key)
+			return o.begin(ctx, conn, l, w.key)
 		})
 		switch {
 		case err == nil:
+			w.entered = true
 			o.store.acquired(l, time.Since(began))
 			return tx, mark, nil
-		case timedOut(err) && ctx.Err() == nil:
-			continue
-		case held && ctx.Err() != nil:
-			return nil, mark, errors.Join(&HeldError{Resource: l.resource}, ctx.Err())
+		case !timedOut(err) || ctx.Err() != nil:
+			return nil, mark, notDrawn(ctx, err)
 		}
-		return nil, mark, notDrawn(ctx, err)
+		w.met = true
 	}
 }
 

@@ -79,14 +79,23 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *AcquireOpti
 	if r.turn.row%rowLength == rowLength-1 {
 		pause(ctx, othersTurn)
 	}
+	var met error // last, of somebody who holds it
+	if r.turn.Waited() {
+		met = &HeldError{Resource: resource, Label: l.opts.Label}
+	}
 	for {
 		lease, err := l.stay(ctx, r)
-		if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
-			err = errors.Join(err, ended)
-		}
-		if err == nil || ctx.Err() != nil || errors.Is(err, ErrInvalid) || r.turn == nil {
+		switch ended := ctx.Err(); {
+		case err == nil || r.turn == nil && ended == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrLost):
 			return lease, err
+		case ended != nil && met != nil:
+			return nil, errors.Join(met, ended)
+		case ended != nil && !errors.Is(err, ended):
+			return nil, errors.Join(err, ended)
+		case ended != nil:
+			return nil, err
 		}
+		met = nil // but that it cannot be asked for
 		pause(ctx, pollEvery/2+rand.N(pollEvery))
 	}
 }

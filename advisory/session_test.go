@@ -164,7 +164,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, other := range []*advisory.Locker{a, b, b} {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			_, err := other.Acquire(ctx, "r", nil)
 			wantErr(t, err, advisory.ErrHeld, context.DeadlineExceeded)

@@ -24,9 +24,12 @@ type line struct {
 type Turn struct {
 	turns *Turns
 	key   int64
-	row   int // how many had the turn in this line before
+	row   int // how many had the turn in this line before; 0 for who did not wait
 	done  sync.Once
 }
+
+// Waited tells whether somebody else had the turn when it was asked for.
+func (t *Turn) Waited() bool { return t.row > 0 }
 
 // Take waits for the turn of a key. ctx bounds the wait, and its error is the only one.
 func (t *Turns) Take(ctx context.Context, key int64) (*Turn, error) {

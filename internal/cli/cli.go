@@ -33,6 +33,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage.`
 // commands is the command line. A new command is one more field.
 type commands struct {
 	demoCommands
+	compareCommands
 	Migrate migrateCommand `cmd:"" help:"Create, remove or look at fencepost's schema in a database."`
 	Version versionCommand `cmd:"" help:"Print the version of this program."`
 }
@@ -47,12 +48,15 @@ type streams struct {
 // It ends early when ctx does, or on SIGINT or SIGTERM, and stops at the next point where nothing
 // is left half done. It may be called once at a time: signals belong to the process.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	std := &streams{in: stdin, out: stdout, err: stderr}
-	selected, err := parse(args, std)
+	return run(ctx, &commands{}, args, &streams{in: stdin, out: stdout, err: stderr})
+}
+
+func run(ctx context.Context, c *commands, args []string, std *streams) int {
+	selected, err := parse(c, args, std)
 	switch {
 	case err != nil:
 		std.complain(err)
-		_, _ = fmt.Fprintln(stderr, `Run "fencepost --help" for usage.`) // nowhere left to report to
+		_, _ = fmt.Fprintln(std.err, `Run "fencepost --help" for usage.`) // nowhere left to report to
 		return exitUsage
 	case selected == nil: // help was asked for and printed
 		return exitOK
@@ -69,12 +73,13 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // parse returns what args select, or nil where they ask for help.
-func parse(args []string, std *streams) (*kong.Context, error) {
+func parse(c *commands, args []string, std *streams) (*kong.Context, error) {
 	var helped bool
-	parser, err := kong.New(&commands{},
+	parser, err := kong.New(c,
 		kong.Name("fencepost"),
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
+		compareNames(),
 		// kong exits once it has printed help; that is for main to do.
 		kong.Exit(func(int) { helped = true }),
 	)

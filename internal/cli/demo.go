@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/fencepost-pg/fencepost/internal/demo"
 	"github.com/fencepost-pg/fencepost/internal/services"
@@ -46,14 +44,8 @@ type demoServices struct {
 
 // Run plays the demo.
 func (c *demoCommand) Run(ctx context.Context, std *streams) error {
-	// A terminal that closes is no reason to leave databases behind, and neither is a reader of our
-	// output that goes away: with somebody listening to SIGPIPE, writing returns the error.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	ctx, stop := untilHangUp(ctx)
 	defer stop()
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, syscall.SIGPIPE)
-	defer signal.Stop(broken)
-
 	people := std.out
 	if c.JSON {
 		people = std.err
@@ -104,16 +96,6 @@ func playDemo(ctx context.Context, people io.Writer) (result demoResult, err err
 		err = timeline.Err()
 	}
 	return result, err
-}
-
-// inColor reports whether out is a terminal whose user has nothing against colours.
-func inColor(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 type demoWorkerCommand struct{}

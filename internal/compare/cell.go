@@ -1,0 +1,121 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/compare/fault"
+	"github.com/fencepost-pg/fencepost/internal/compare/report"
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+	"github.com/fencepost-pg/fencepost/internal/compare/worker"
+)
+
+// tries is how often a cell is run whose fault missed: it has shown nothing, either way.
+const tries = 3
+
+// runCell runs a cell until its fault has struck. The error names it.
+func (r *run) runCell(ctx context.Context, j job) (*report.Cell, error) {
+	var c *report.Cell
+	var err error
+	for range tries {
+		c, err = r.tryCell(ctx, j)
+		if !errors.Is(err, fault.ErrMissed) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cell %s: %w", &j, err)
+	}
+	return c, nil
+}
+
+func (r *run) tryCell(ctx context.Context, j job) (c *report.Cell, err error) {
+	bound := r.options.patience + r.options.Duration
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("not done within %v", bound))
+	defer cancel()
+	s := &stage{run: r, job: j}
+	defer func() {
+		if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+			err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+		}
+		err = errors.Join(err, s.close())
+	}()
+	if err := s.build(ctx); err != nil {
+		return nil, err
+	}
+	return s.play(ctx)
+}
+
+// play has the workers work and the fault strike, and counts.
+func (s *stage) play(ctx context.Context) (*report.Cell, error) {
+	s.tally.Begin()
+	if err := s.beginWork(); err != nil {
+		return nil, err
+	}
+	half := s.run.options.Duration / 2
+	if err := undisturbed(ctx, half); err != nil {
+		return nil, err
+	}
+	if err := s.job.fault.Strike(ctx, &s.scene); err != nil {
+		return nil, err
+	}
+	if err := undisturbed(ctx, half); err != nil {
+		return nil, err
+	}
+	s.tally.End()
+	if err := s.stopWorkers(ctx); err != nil {
+		return nil, err
+	}
+	return s.count(ctx)
+}
+
+func (s *stage) beginWork() error {
+	for i, w := range s.scene.Workers {
+		if err := w.Begin(); err != nil {
+			return fmt.Errorf("have worker %d begin: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// undisturbed lets workers work for a while.
+func undisturbed(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stopWorkers has all of them finish at the same time.
+func (s *stage) stopWorkers(ctx context.Context) error {
+	return each(s.scene.Workers, func(i int, w *worker.Handle) error {
+		if err := w.Stop(ctx); err != nil {
+			return fmt.Errorf("stop worker %d: %w", i, err)
+		}
+		return nil
+	})
+}
+
+// count sums up what workers said and what the tables say.
+func (s *stage) count(ctx context.Context) (*report.Cell, error) {
+	sum := s.tally.Sum()
+	audit, err := work.Look(ctx, s.scene.Pool, s.job.workload, sum.Acknowledged)
+	if err != nil {
+		return nil, err
+	}
+	if sum.Accepted == 0 {
+		return nil, errors.New("nothing was accepted at all")
+	}
+	return &report.Cell{
+		Mode: s.job.mode, Workload: string(s.job.workload), Fault: s.job.fault.Name, Keyed: s.job.keyed,
+		Operations: sum.Operations, Accepted: sum.Accepted, Refused: sum.Refused, Unknown: sum.Unknown,
+		LostUpdates: audit.LostUpdates, Duplicates: audit.Duplicates,
+		UnavailableS: sum.Unavailable.Seconds(), Struck: true,
+	}, nil
+}

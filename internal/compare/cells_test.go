@@ -1,0 +1,106 @@
+package compare_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fencepost-pg/fencepost/internal/compare"
+	"github.com/fencepost-pg/fencepost/internal/compare/report"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+// verdict is what is to be found in a cell.
+type verdict struct {
+	cell            compare.Cell
+	lost, duplicate bool
+}
+
+// verdicts are the claims of the README, each with the cell that holds it. That a fault struck is checked for every one.
+func verdicts() []verdict {
+	in := func(mode, fault string) compare.Cell {
+		return compare.Cell{Mode: mode, Workload: report.WorkloadCounter, Fault: fault}
+	}
+	keyed := func(mode, workload string) compare.Cell {
+		return compare.Cell{Mode: mode, Workload: workload, Fault: report.FaultCommitReplyLost, Keyed: true}
+	}
+	all := []verdict{
+		// What has no fence loses updates under a stopped worker, and under a Redis that forgets.
+		{cell: in(report.ModeNone, report.FaultPause), lost: true},
+		{cell: in(report.ModeRedisLock, report.FaultPause), lost: true},
+		{cell: in(report.ModeRedisLock, report.FaultRedisRestartEmpty), lost: true},
+		{cell: in(report.ModeRedisLock, report.FaultRedisFailover), lost: true},
+		{cell: in(report.ModeRedisLock, report.FaultCommitReplyLost), duplicate: true},
+		// A quorum loses none either, with a minority of its servers lost or all of them.
+		{cell: in(report.ModeRedisQuorum, report.FaultRedisRestartEmpty)},
+		{cell: in(report.ModeRedisQuorum, report.FaultRedisFailover)},
+		// A row lock needs a key against the lost reply.
+		{cell: in(report.ModeForUpdate, report.FaultCommitReplyLost), duplicate: true},
+		{cell: keyed(report.ModeForUpdate, report.WorkloadCounter)},
+		{cell: keyed(report.ModeUnique, report.WorkloadInvoice)},
+		{cell: keyed(report.ModeRedisLease, report.WorkloadCounter)},
+	}
+	// The fence loses nothing, whatever goes wrong; and it asks PostgreSQL what became of a COMMIT.
+	for _, fault := range report.Faults() {
+		all = append(all, verdict{cell: in(report.ModeRedisLease, fault)})
+	}
+	return all
+}
+
+// Every fault strikes, on real servers, and the counts come out as the README has it.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	var cells []compare.Cell
+	for _, v := range verdicts() {
+		cells = append(cells, v.cell)
+	}
+	found, err := compare.RunCells(t.Context(), options(t), testenv.EmptyDatabase(t), cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := found.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, v := range verdicts() {
+		t.Run(fmt.Sprint(v.cell), func(t *testing.T) {
+			got, ok := compare.Find(found, v.cell)
+			switch {
+			case !ok || !got.Struck:
+				t.Errorf("the fault did not strike: %+v", got)
+			case got.LostUpdates > 0 != v.lost:
+				t.Errorf("%d updates were lost: %+v", got.LostUpdates, got)
+			case got.Duplicates > 0 != v.duplicate:
+				t.Errorf("%d operations took effect again: %+v", got.Duplicates, got)
+			case got.Accepted == 0 || got.Accepted+got.Unknown > got.Operations:
+				t.Errorf("the counts do not fit each other: %+v", got)
+			}
+		})
+	}
+	if summary := strings.Join(report.Summary(found), "\n"); !strings.Contains(summary, "Nothing lost in any cell: redis-lease") {
+		t.Errorf("the report says: %s", summary)
+	}
+}
+
+// The control: verdicts are measured. With the guard taken out, the same mode loses updates under the same faults, and the report
+// says so.
+func TestWithoutTheGuardTheReportShowsTheLoss(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	compare.WithoutTheGuard(o, report.ModeRedisLease)
+	var cells []compare.Cell
+	for _, fault := range []string{report.FaultPause, report.FaultRedisRestartEmpty, report.FaultRedisFailover, report.FaultCutRedis} {
+		cells = append(cells, compare.Cell{Mode: report.ModeRedisLease, Workload: report.WorkloadCounter, Fault: fault})
+	}
+	found, err := compare.RunCells(t.Context(), o, testenv.EmptyDatabase(t), cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cells {
+		if got, ok := compare.Find(found, c); !ok || got.LostUpdates == 0 {
+			t.Errorf("without the guard nothing is lost, so that it shows nothing: %+v", got)
+		}
+	}
+	if summary := strings.Join(report.Summary(found), "\n"); !strings.Contains(summary, "Lost updates: redis-lease") {
+		t.Errorf("the report says: %s", summary)
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fencepost-pg/fencepost/internal/compare/report"
+)
+
+// check returns everything that is wrong with the JSON of a quick run.
+func check(text []byte) error {
+	if err := shape(text); err != nil {
+		return err
+	}
+	r, err := read(text)
+	if err != nil {
+		return err
+	}
+	if r.Error != "" {
+		return errors.New("the run is not complete: " + r.Error)
+	}
+	return errors.Join(r.Validate(), complete(r), struck(r), unguarded(r), guarded(r))
+}
+
+func read(text []byte) (*report.Report, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var r report.Report
+	if err := d.Decode(&r); err != nil {
+		return nil, fmt.Errorf("read the report: %w", err)
+	}
+	return &r, nil
+}
+
+// shape looks for keys by name, as a program in another language would: a field that is not there must not pass
+// for zero.
+func shape(text []byte) error {
+	var top struct {
+		Cells, Modes, Figures []map[string]json.RawMessage
+		LeftOut               []map[string]json.RawMessage `json:"left_out"`
+		Versions, Settings    map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(text, &top); err != nil {
+		return fmt.Errorf("read the report: %w", err)
+	}
+	errs := []error{
+		keys("a cell", top.Cells, "mode", "workload", "fault", "keyed", "operations", "accepted", "refused", "lost_updates", "duplicates", "unknown",
+			"unavailable_s", "struck"),
+		keys("a mode", top.Modes, "mode", "ops_per_s", "p50_ms", "p99_ms", "connections_held", "round_trips_redis", "round_trips_postgres"),
+		keys("a figure", top.Figures, "name", "value", "unit", "against", "ratio", "target", "met"),
+		keys("versions", []map[string]json.RawMessage{top.Versions}, "fencepost", "go", "postgres", "redis", "os", "cpu"),
+		keys("settings", []map[string]json.RawMessage{top.Settings}, "seed", "duration_s", "ttl_s", "workers", "quick", "command", "date", "fsync", "synchronous_commit"),
+	}
+	if top.LeftOut == nil {
+		errs = append(errs, errors.New("left_out is not a list"))
+	}
+	return errors.Join(errs...)
+}
+
+func keys(what string, objects []map[string]json.RawMessage, wanted ...string) error {
+	if len(objects) == 0 {
+		return fmt.Errorf("%s: there is none", what)
+	}
+	for _, o := range objects {
+		for _, key := range wanted {
+			if o[key] == nil {
+				return fmt.Errorf("%s has no %s", what, key)
+			}
+		}
+	}
+	return nil
+}
+
+// complete sees that no mode is missing, neither among the cells nor among the figures.
+func complete(r *report.Report) error {
+	var errs []error
+	for _, mode := range report.Modes() {
+		if !slices.ContainsFunc(r.Cells, func(c report.Cell) bool { return c.Mode == mode && c.Accepted > 0 }) {
+			errs = append(errs, fmt.Errorf("%s has no cell in which anything was accepted", mode))
+		}
+		if !slices.ContainsFunc(r.Modes, func(m report.ModeFigures) bool { return m.Mode == mode && m.OpsPerS > 0 }) {
+			errs = append(errs, fmt.Errorf("%s has no figures", mode))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func struck(r *report.Report) error {
+	var errs []error
+	for _, c := range r.Cells {
+		if !c.Struck && c.Fault != report.FaultNone {
+			errs = append(errs, fmt.Errorf("%s missed: %s, %s", c.Fault, c.Mode, c.Workload))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unguarded sees that the run can tell a loss: a comparison in which nobody loses anything proves nothing.
+func unguarded(r *report.Report) error {
+	var errs []error
+	for _, mode := range []string{report.ModeNone, report.ModeRedisLock} {
+		if !slices.ContainsFunc(r.Cells, func(c report.Cell) bool {
+			return c.Mode == mode && c.Workload == report.WorkloadCounter && c.Fault == report.FaultPause && c.LostUpdates > 0
+		}) {
+			errs = append(errs, fmt.Errorf("%s lost no update to a paused worker", mode))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// guarded sees that the modes with a guard lost nothing, and did nothing twice that had a key.
+func guarded(r *report.Report) error {
+	var errs []error
+	for _, c := range r.Cells {
+		if c.Mode == report.ModeNone || c.Mode == report.ModeRedisLock {
+			continue
+		}
+		if c.LostUpdates > 0 {
+			errs = append(errs, fmt.Errorf("%s lost %d updates: %s, %s", c.Mode, c.LostUpdates, c.Workload, c.Fault))
+		}
+		if c.Keyed && c.Duplicates > 0 {
+			errs = append(errs, fmt.Errorf("%s did %d things twice in spite of their keys: %s, %s", c.Mode, c.Duplicates, c.Workload, c.Fault))
+		}
+	}
+	return errors.Join(errs...)
+}

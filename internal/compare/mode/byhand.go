@@ -1,0 +1,56 @@
+package mode
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+)
+
+// none reads, and writes what it has worked out.
+type none struct{ *servers }
+
+func (m *none) Run(ctx context.Context, op *work.Operation) error {
+	seen, err := m.readAndPause(ctx, op)
+	if err != nil {
+		return err
+	}
+	return m.transaction(ctx, func(tx pgx.Tx) error { return work.Write(ctx, tx, op, seen) })
+}
+
+// forUpdate locks the rows as it reads them.
+type forUpdate struct{ *servers }
+
+func (m *forUpdate) Run(ctx context.Context, op *work.Operation) error {
+	return m.transaction(ctx, func(tx pgx.Tx) error { return readAndWrite(ctx, tx, op, work.RowLock) })
+}
+
+// optimistic writes where the version is still the one that it read.
+type optimistic struct{ *servers }
+
+func (m *optimistic) Run(ctx context.Context, op *work.Operation) error {
+	seen, err := m.readAndPause(ctx, op)
+	if err != nil {
+		return err
+	}
+	return m.transaction(ctx, func(tx pgx.Tx) error {
+		return once(ctx, tx, op, func() error {
+			all, err := work.WriteUnchanged(ctx, tx, op, seen)
+			if err == nil && !all {
+				err = ErrConflict
+			}
+			return err
+		})
+	})
+}
+
+// unique inserts, and leaves it to the constraint.
+type unique struct{ *servers }
+
+func (m *unique) Run(ctx context.Context, op *work.Operation) error {
+	if err := op.Pause(ctx); err != nil {
+		return err
+	}
+	return m.transaction(ctx, func(tx pgx.Tx) error { return work.InsertUnique(ctx, tx, op) })
+}

@@ -1,0 +1,143 @@
+package mode_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/internal/compare/mode"
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// attempt is longer than anything here should take.
+const attempt = 20 * time.Second
+
+// redisServers are three that only one test uses.
+func redisServers(t *testing.T) (urls []string) {
+	t.Helper()
+	for range 3 {
+		urls = append(urls, testenv.OwnRedis(t).URL())
+	}
+	return urls
+}
+
+// cell is what one run works with: tables of its own, and modes on them.
+type cell struct {
+	pool   *pgxpool.Pool
+	config mode.Config
+	name   string
+}
+
+func newCell(t *testing.T, name string, w work.Workload, redisURLs []string) *cell {
+	t.Helper()
+	url := testenv.Database(t)
+	c := &cell{pool: testenv.PoolOn(t, url), name: name}
+	if err := errors.Join(work.CreateTables(t.Context(), c.pool), work.Reset(t.Context(), c.pool, w)); err != nil {
+		t.Fatal(err)
+	}
+	// The database's name is nobody else's.
+	c.config = mode.Config{PostgresURL: url, RedisURLs: redisURLs, TTL: 10 * time.Second, Namespace: c.pool.Config().ConnConfig.Database}
+	if name != mode.RedisQuorum {
+		c.config.RedisURLs = redisURLs[:1]
+	}
+	return c
+}
+
+func (c *cell) open(t *testing.T) mode.Mode {
+	t.Helper()
+	m, err := mode.Open(t.Context(), c.name, c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// flush has every Redis forget everything.
+func (c *cell) flush(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for _, url := range c.config.RedisURLs {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(o)
+		if err := errors.Join(client.FlushAll(ctx).Err(), client.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (c *cell) audit(t *testing.T, w work.Workload, acknowledged []work.Acknowledged) work.Audit {
+	t.Helper()
+	a, err := work.Look(t.Context(), c.pool, w, acknowledged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// crowd lets several goroutines, each with a process's worth of connections, do a plan's operations, and returns what they were
+// told has been done. Edit, where it is not nil, may change each operation.
+func (c *cell) crowd(t *testing.T, p work.Plan, workers, each int, edit func(*work.Operation)) []work.Acknowledged {
+	t.Helper()
+	var mu sync.Mutex
+	var done []work.Acknowledged
+	var all sync.WaitGroup
+	for worker := range workers {
+		m, plan := c.open(t), p
+		plan.Worker = worker
+		all.Go(func() {
+			next := plan.Operations()
+			for range each {
+				op := next()
+				if edit != nil {
+					edit(op)
+				}
+				if outcome, err := mode.Persist(t.Context(), m, op, attempt, nil); outcome != mode.Accepted {
+					t.Errorf("operation %s: %s: %v", op.ID, outcome, err)
+					return
+				}
+				mu.Lock()
+				done = append(done, work.Acknowledged{ID: op.ID, Rows: op.Rows})
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return done
+}
+
+func TestANaiveModeWithoutAGuardIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCell(t, mode.ForUpdate, work.Counter, redisServers(t))
+	c.config.Naive = true
+	if _, err := mode.Open(t.Context(), c.name, c.config); err == nil {
+		t.Error("the guard of a mode that has none was taken away")
+	}
+}
+
+func TestWhatCannotBeOpenedIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]mode.Config{
+		"no-such-mode": {PostgresURL: "postgres://localhost/x"},
+		mode.None:      {PostgresURL: "postgres://localhost:none/x"},
+		mode.RedisLock: {PostgresURL: "postgres://localhost/x", RedisURLs: []string{"redis://%zz"}},
+		// A quorum of one is none.
+		mode.RedisQuorum: {PostgresURL: "postgres://localhost/x", RedisURLs: []string{"redis://localhost"}, Namespace: "test", TTL: time.Second},
+		mode.RedisLease:  {PostgresURL: "postgres://localhost/x", Namespace: "test", TTL: time.Second},
+	} {
+		if m, err := mode.Open(t.Context(), name, c); err == nil {
+			m.Close()
+			t.Errorf("%s was opened", name)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package mode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/compare/report"
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+)
+
+// The modes.
+const (
+	None            = report.ModeNone            // nothing: the last write wins
+	RedisLock       = report.ModeRedisLock       // SET NX PX and compare-and-delete, no fence
+	RedisLease      = report.ModeRedisLease      // fencepost: a lease and the fence
+	RedisQuorum     = report.ModeRedisQuorum     // fencepost over three or more independent Redis servers
+	AdvisoryXact    = report.ModeAdvisoryXact    // fencepost over an advisory lock of the transaction
+	AdvisorySession = report.ModeAdvisorySession // fencepost over an advisory lock of a session
+	ForUpdate       = report.ModeForUpdate       // SELECT ... FOR UPDATE
+	Optimistic      = report.ModeOptimistic      // a version column
+	Unique          = report.ModeUnique          // a unique constraint
+)
+
+// Names returns the modes, in the order of reports.
+func Names() []string { return report.Modes() }
+
+// UsesRedis tells whether a mode sends anything to Redis.
+func UsesRedis(name string) bool {
+	return slices.Contains([]string{RedisLock, RedisLease, RedisQuorum}, name)
+}
+
+// Config is what a mode works with.
+type Config struct {
+	// PostgresURL leads to a database with fencepost's migrations and the tables of package work.
+	PostgresURL string
+	// RedisURLs are one server, or for RedisQuorum an odd number of at least three. Modes that use no Redis need none.
+	RedisURLs []string
+	// TTL is that of leases and locks.
+	TTL time.Duration
+	// Namespace and Label are the Store's. The keys of RedisLock begin with the namespace as well.
+	Namespace, Label string
+	// Connections is how many the pool may have. Default 4.
+	Connections int32
+	// Clock is this process's wall clock. Default time.Now.
+	Clock func() time.Time
+	// Naive has RedisLease, RedisQuorum and AdvisorySession write through a plain transaction, without the guard.
+	// It is for tests, which see what is lost then. Other modes refuse it.
+	Naive bool
+	// DialPostgres and DialRedis replace how connections are made. Default: as the clients do.
+	DialPostgres, DialRedis func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Mode does operations in one way. It is safe for concurrent use.
+type Mode interface {
+	// Run makes one attempt at an operation. nil means committed, or that it had been done before. What an error means is
+	// told by OutcomeOf. ctx bounds the call, releases apart.
+	Run(ctx context.Context, op *work.Operation) error
+	// ConnectionsHeld returns how many connections to PostgreSQL are in use right now.
+	ConnectionsHeld() int
+	// Close closes all connections. No call may be under way.
+	Close()
+}
+
+// Open makes a mode. ctx bounds what it asks of PostgreSQL, if anything; servers that do not answer show in Run at the latest.
+// Errors: those of the config, and of servers where it asks.
+func Open(ctx context.Context, name string, c Config) (Mode, error) {
+	if c.Naive && !slices.Contains([]string{RedisLease, RedisQuorum, AdvisorySession}, name) {
+		return nil, fmt.Errorf("mode %s has no guard to do without", name)
+	}
+	s, err := connect(ctx, name, c)
+	if err != nil {
+		return nil, err
+	}
+	m, err := open(name, c, s)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open mode %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func open(name string, c Config, s *servers) (Mode, error) {
+	switch name {
+	case None:
+		return &none{s}, nil
+	case RedisLock:
+		return &redisLock{servers: s, prefix: c.Namespace + ":lock:", ttl: c.TTL}, nil
+	case RedisLease, RedisQuorum, AdvisorySession:
+		store, err := newStore(name, c, s)
+		return &fenced{servers: s, store: store, naive: c.Naive}, err
+	case AdvisoryXact:
+		store, err := newStore(name, c, s)
+		return &inOneTransaction{servers: s, store: store}, err
+	case ForUpdate:
+		return &forUpdate{s}, nil
+	case Optimistic:
+		return &optimistic{s}, nil
+	case Unique:
+		return &unique{s}, nil
+	}
+	return nil, errors.New("there is no such mode")
+}

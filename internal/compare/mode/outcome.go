@@ -1,0 +1,55 @@
+package mode
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencepost-pg/fencepost"
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+)
+
+// ErrConflict says that a row has another version than the one that was read. Nothing was written.
+var ErrConflict = errors.New("the row has changed since it was read")
+
+// Outcome is what came of an attempt, as far as its caller can tell.
+type Outcome string
+
+// The outcomes.
+const (
+	Accepted    Outcome = "accepted"    // committed
+	Refused     Outcome = "refused"     // by a fence, a lease or a version; nothing was written
+	Unknown     Outcome = "unknown"     // the reply to COMMIT did not come
+	Unavailable Outcome = "unavailable" // a server did not answer, not in time, or took the work back; nothing was written
+	Broken      Outcome = "broken"      // a mistake of this program's; trying again is of no use
+)
+
+// OutcomeOf tells what the error of Run means.
+func OutcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Accepted
+	case errors.Is(err, fencepost.ErrOutcomeUnknown):
+		return Unknown
+	case isOneOf(err, ErrConflict, fencepost.ErrStale, fencepost.ErrLost, fencepost.ErrHeld, fencepost.ErrTokenRegressed):
+		return Refused
+	case isOneOf(err, fencepost.ErrInvalid, fencepost.ErrKeyReused, work.ErrMissing), isMistake(err):
+		return Broken
+	}
+	return Unavailable
+}
+
+func isOneOf(err error, outcomes ...error) bool {
+	return slices.ContainsFunc(outcomes, func(o error) bool { return errors.Is(err, o) })
+}
+
+// isMistake tells of what PostgreSQL says whether it will say so again.
+func isMistake(err error) bool {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || len(server.Code) < 2 {
+		return false
+	}
+	// Unsupported, bad data, a constraint, bad SQL or no right.
+	return slices.Contains([]string{"0A", "22", "23", "42"}, server.Code[:2])
+}

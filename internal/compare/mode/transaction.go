@@ -1,0 +1,68 @@
+package mode
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/compare/work"
+)
+
+// rollbackPatience bounds a rollback, which outlives the caller's context: ended with that, the connection would be closed.
+const rollbackPatience = time.Second
+
+// transaction runs fn in a transaction without a guard, as one writes it by hand. An error that the reply to COMMIT did not come
+// is fencepost.ErrOutcomeUnknown.
+func (s *servers) transaction(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+		defer cancel()
+		_ = tx.Rollback(detached) // without effect once committed
+	}()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return fence.CommitError(ctx, tx.Commit(ctx))
+}
+
+// once runs fn unless the operation carries a key that has been used. Where key and work are in one transaction, that is all it
+// takes.
+func once(ctx context.Context, tx pgx.Tx, op *work.Operation, fn func() error) error {
+	if op.Keyed {
+		first, err := work.MarkDone(ctx, tx, op)
+		if err != nil || !first {
+			return err
+		}
+	}
+	return fn()
+}
+
+// readAndWrite does the whole operation in one transaction that somebody else commits.
+func readAndWrite(ctx context.Context, tx pgx.Tx, op *work.Operation, lock work.Lock) error {
+	return once(ctx, tx, op, func() error {
+		seen, err := work.Read(ctx, tx, op, lock)
+		if err != nil {
+			return err
+		}
+		if err := op.Pause(ctx); err != nil {
+			return err
+		}
+		return work.Write(ctx, tx, op, seen)
+	})
+}
+
+// readAndPause is what comes before the write where that has a transaction of its own.
+func (s *servers) readAndPause(ctx context.Context, op *work.Operation) (*work.Seen, error) {
+	seen, err := work.Read(ctx, s.pool, op, work.NoLock)
+	if err != nil {
+		return nil, err
+	}
+	return seen, op.Pause(ctx)
+}

@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
+)
+
+// The orders, one a line.
+const (
+	orderStart    = "start"
+	orderStop     = "stop"
+	orderPause    = "pause-next"
+	orderAnnounce = "announce-next"
+	orderGoOn     = "go on"
+	orderClock    = "clock " // and a duration with its sign
+)
+
+// listen carries out orders until in ends, or one is none.
+func (w *worker) listen(in *bufio.Reader, cancel context.CancelCauseFunc) {
+	start, stop := sync.OnceFunc(func() { close(w.start) }), sync.OnceFunc(func() { close(w.stop) })
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			cancel(errAlone)
+			return
+		}
+		switch order := strings.TrimSuffix(line, "\n"); order {
+		case orderStart:
+			start()
+		case orderStop:
+			stop()
+		case orderPause, orderAnnounce:
+			w.gate.set(order)
+		case orderGoOn:
+			w.gate.open()
+		default:
+			by, err := time.ParseDuration(strings.TrimPrefix(order, orderClock))
+			if err != nil || !strings.HasPrefix(order, orderClock) {
+				cancel(fmt.Errorf("there is no order %q", order))
+				return
+			}
+			w.clock.step(by)
+		}
+	}
+}
+
+// gate is what waits at Between.
+type gate struct {
+	order atomic.Pointer[string]
+	goOn  chan struct{} // room for one
+}
+
+func (g *gate) set(order string) {
+	select {
+	case <-g.goOn: // of an announcement that nobody waited for any more
+	default:
+	}
+	g.order.Store(&order)
+}
+
+func (g *gate) open() {
+	select {
+	case g.goOn <- struct{}{}:
+	default: // it is open
+	}
+}
+
+// between does what was ordered for the next time. The attempt's own context does not end it: a worker that computes does not
+// look at one.
+func (w *worker) between(ctx context.Context, id string) error {
+	order := w.gate.order.Swap(nil)
+	if order == nil {
+		return nil
+	}
+	w.report(Event{What: IsBetween, ID: id})
+	if *order == orderPause {
+		return process.StopSelf()
+	}
+	select {
+	case <-w.gate.goOn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// clock is a wall clock that jumps when told to. It is safe for concurrent use.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) step(by time.Duration) { c.ahead.Add(int64(by)) }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs the whole comparison and makes of it docs/comparison.html, docs/comparison.json and
+# the generated parts of docs/comparison.md. Nothing is changed where the run fails.
+#
+#   scripts/comparison.sh [arguments of fencepost compare]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/ensure-services.sh demo >/dev/null
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+
+go build -o "$made/fencepost" ./cmd/fencepost
+"$made/fencepost" compare --json --html "$made/comparison.html" "$@" >"$made/comparison.json"
+go run ./internal/compare/tables -report "$made/comparison.json" -json docs/comparison.json -markdown docs/comparison.md
+cp "$made/comparison.html" docs/comparison.html
