@@ -263,22 +263,39 @@ func TestInvariant9_ACommitThatDidNotWaitForItsStandbyIsUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := acquire(t, s, "invoice-1", nil)
-		if err := s.Tx(t.Context(), setValue("0"), l); err != nil {
-			t.Fatal(err)
-		}
-		o.waitFor(t, "a standby that is not there")
-		done := make(chan error, 1)
-		go func() { done <- s.Tx(t.Context(), setValue("x"), l) }()
-		until(t, o.pool, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
-		err = <-done
-		o.waitFor(t, "")
-		if wired != errors.Is(err, fencepost.ErrOutcomeUnknown) || !wired && err != nil {
-			t.Errorf("with notices %v: got %v", wired, err)
+		for name, write := range o.writes(t, s, l) {
+			if err := write(); err != nil { // prepares as well
+				t.Fatal(err)
+			}
+			o.waitFor(t, "a standby that is not there")
+			done := make(chan error, 1)
+			go func() { done <- write() }()
+			until(t, o.pool, `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+			err = <-done
+			o.waitFor(t, "")
+			if wired != errors.Is(err, fencepost.ErrOutcomeUnknown) || !wired && err != nil {
+				t.Errorf("%s, with notices %v: got %v", name, wired, err)
+			}
 		}
 		if err := l.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 		pool.Close()
+	}
+}
+
+// writes are ways of writing row 1, each with a commit of its own.
+func (o *ownServer) writes(t *testing.T, s *fencepost.Store, l *fencepost.Lease) map[string]func() error {
+	t.Helper()
+	table, err := fencepost.NewTable[Invoice](t.Context(), s, invoiceSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, key, set := t.Context(), fencepost.Key{"1"}, fencepost.Set{"value": "x"}
+	return map[string]func() error{
+		"Tx":     func() error { return s.Tx(ctx, setValue("x"), l) },
+		"Update": func() error { return table.Update(ctx, l, key, set) },
+		"Upsert": func() error { return table.Upsert(ctx, l, key, set) },
 	}
 }
 

@@ -53,7 +53,7 @@ func (t *Table[T]) Claim(ctx context.Context, l *Lease, key Key) (row T, err err
 	return row, err
 }
 
-// Update writes columns of a row, guard and write in one transaction and one round trip. The
+// Update writes columns of a row, guard and write in one statement and one round trip. The
 // same lease may write the same row any number of times. Key columns cannot be written: the row would move
 // to another resource. Nor can columns that PostgreSQL computes.
 //
@@ -108,7 +108,7 @@ func (t *Table[T]) Upsert(ctx context.Context, l *Lease, key Key, set Set) error
 	})
 }
 
-// Delete deletes a row, guard and write in one transaction and one round trip. The fence stays: a holder that has
+// Delete deletes a row, guard and write in one statement and one round trip. The fence stays: a holder that has
 // been overtaken cannot bring the row back.
 //
 // Errors are those of Update; ErrNotFound where there was no row. A row ahead of its fence heals as under Update.

@@ -2,29 +2,26 @@ package fence
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/fencepost-pg/fencepost/token"
 )
 
 // guardArgs is how many arguments guarded adds.
 const guardArgs = 2
 
-// guarded puts the guard of a claim into a statement that ends in its WHERE and whose first argument is the token:
-// a row is changed only once the fence has been found to carry the claim and has been locked, before the row is,
-// and before its triggers fire. A row that is not to be changed need not have asked: see explainGuarded.
+// guarded puts the guard of a claim into a statement that ends in its WHERE and whose first argument is the token. As a
+// subquery of its own it is asked once, before any row is looked at, and also where there is none: an overtaken writer's
+// statement fails as a whole, triggers for each statement included.
 func (s statement) guarded(c Claim, guard string) statement {
 	var r room
-	sql := append(append(r[:0], s.sql...), " AND fencepost."+guard+"("...)
+	sql := append(append(r[:0], s.sql...), " AND (SELECT fencepost."+guard+"("...)
 	sql = append(appendArg(sql, len(s.args)+1), "::text, $1::bigint, "...)
-	sql = append(appendArg(sql, len(s.args)+2), "::uuid)"...)
+	sql = append(appendArg(sql, len(s.args)+2), "::uuid))"...)
 	return statement{sql: string(sql), args: append(s.args, c.Resource, c.Nonce.Hex())}
 }
 
 // claimedAlone is [claimed] for a statement that can carry its guard. It commits by itself, which spares BEGIN,
-// COMMIT and the guard's own statement. What it does not decide is decided by a transaction as of claimed:
+// COMMIT and the guard's own statement. What it does not decide is decided by a transaction as of claimed, whose outcome counts then:
 // no row changed and yet it should have; a default isolation under which the snapshot was too old; a session that is
 // read-only by default; a door that had not been told of the guard; a missing privilege, of the table or of the guard.
 func claimedAlone(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt statement) error {
@@ -35,15 +32,12 @@ func claimedAlone(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt st
 	if w.table.Protected {
 		guard = "enter"
 	}
-	alone := stmt.guarded(c, guard)
-	tag, err := conn.Exec(ctx, alone.sql, alone.args...)
+	changed, err := alone(ctx, conn, "write", stmt.guarded(c, guard))
 	switch {
-	case err == nil && tag.RowsAffected() > 0:
+	case err == nil && changed > 0:
 		return nil
 	case err == nil:
-		err = w.explainGuarded(ctx, conn, c)
-	default:
-		err = interpret(ctx, "write", err, true)
+		err = w.explain(ctx, conn)
 	}
 	if err == nil || wantsATransaction(err) {
 		return claimed(ctx, conn, c, w, stmt, affected)
@@ -51,24 +45,17 @@ func claimedAlone(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt st
 	return err
 }
 
-// explainGuarded is explain with the guard before it: an overtaken writer is told so, also where the row is missing.
-func (w write) explainGuarded(ctx context.Context, conn *pgx.Conn, c Claim) error {
+// alone sends one statement that commits by itself, and returns how many rows it changed. It goes as a batch, which tells
+// what befell it while it was being prepared, when it had changed nothing, from what befell it later.
+func alone(ctx context.Context, conn *pgx.Conn, verb string, stmt statement) (int64, error) {
 	var b pgx.Batch
-	QueueGuard(&b, c)
-	var stored *token.Token
-	var missing error
-	look := w.table.look(w.key)
-	b.Queue(look.sql, look.args...).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&stored)
-		if errors.Is(err, pgx.ErrNoRows) {
-			missing, err = err, nil
-		}
-		return err
-	})
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return interpret(ctx, "look at the row", err, false)
+	changed := affected(&b, stmt)
+	before := unsynced(conn)
+	err := conn.SendBatch(ctx, &b).Close() // the commit comes after the statement's own answer
+	if err != nil {
+		return 0, interpret(ctx, verb, err, !unprepared(err))
 	}
-	return w.tell(ctx, stored, missing)
+	return *changed, waited(conn, verb, before)
 }
 
 // wantsATransaction reports whether a statement failed, with nothing written, for what need not be in the way of a

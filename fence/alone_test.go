@@ -185,3 +185,73 @@ func TestObserveKnowsAGuardedStatement(t *testing.T) {
 		}
 	}
 }
+
+// An overtaken writer's statement fails as a whole, also where there is no row for it: what triggers for each statement
+// did is taken back with it.
+func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	exec(t, pool, `CREATE TABLE app.audit (what text);
+		CREATE FUNCTION app.audit() RETURNS trigger LANGUAGE plpgsql AS
+			'BEGIN INSERT INTO app.audit VALUES (TG_OP); RETURN NULL; END';
+		CREATE TRIGGER audit AFTER UPDATE OR DELETE ON app.item FOR EACH STATEMENT EXECUTE FUNCTION app.audit()`)
+	old := mustRaise(t, pool, claimOf("r", 1))
+	current := mustRaise(t, pool, claimOf("r", 2))
+	exec(t, pool, `UPDATE app.item SET last_fencing_token = 2 WHERE id = 1; DELETE FROM app.audit`)
+	for name, write := range map[string]func(conn *pgx.Conn, c fence.Claim, id int) error{
+		"update": func(conn *pgx.Conn, c fence.Claim, id int) error {
+			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{id}, fence.Set{"value": "x"})
+		},
+		"delete": func(conn *pgx.Conn, c fence.Claim, id int) error {
+			return fence.DeleteClaimed(t.Context(), conn, c, rows, fence.Key{id})
+		},
+	} {
+		for _, id := range []int{1, 2, 99} {
+			err := onConn(t.Context(), pool, func(conn *pgx.Conn) error { return write(conn, old, id) })
+			var audited int
+			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM app.audit`).Scan(&audited); err != nil {
+				t.Fatal(err)
+			}
+			if !errors.Is(err, fence.ErrStale) || audited != 0 {
+				t.Errorf("%s of row %d: %v, and %d statements audited", name, id, err, audited)
+			}
+		}
+	}
+	// The control: the triggers fire.
+	if err := onConn(t.Context(), pool, func(conn *pgx.Conn) error {
+		return fence.UpdateClaimed(t.Context(), conn, current, rows, fence.Key{1}, fence.Set{"value": "x"})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var audited int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM app.audit`).Scan(&audited); err != nil || audited != 1 {
+		t.Errorf("%d statements audited, %v", audited, err)
+	}
+}
+
+// A connection that had ended before a write's first statement was prepared has written nothing, and the error says so.
+func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
+	t.Parallel()
+	pool := setup(t)
+	c := mustRaise(t, pool, claimOf("r", 1))
+	for name, write := range map[string]func(conn *pgx.Conn) error{
+		"UpdateClaimed": func(conn *pgx.Conn) error {
+			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "x"})
+		},
+		"DeleteClaimed": func(conn *pgx.Conn) error { return fence.DeleteClaimed(t.Context(), conn, c, rows, fence.Key{1}) },
+		"Update": func(conn *pgx.Conn) error {
+			return fence.Update(t.Context(), conn, rows, 5, fence.Key{1}, fence.Set{"value": "x"})
+		},
+	} {
+		conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig.Copy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, `SELECT pg_terminate_backend($1, 10000)`, int64(conn.PgConn().PID()))
+		err = write(conn)
+		if !errors.Is(err, fence.ErrUnavailable) || errors.Is(err, fence.ErrOutcomeUnknown) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = conn.Close(t.Context())
+	}
+}

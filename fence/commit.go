@@ -51,11 +51,10 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	before := unsynced(conn)
-	err := CommitError(ctx, tx.Commit(ctx))
-	if err == nil && unsynced(conn) != before {
-		err = fmt.Errorf("%w: commit: the server did not wait for its synchronous standby", ErrOutcomeUnknown)
+	if err := CommitError(ctx, tx.Commit(ctx)); err != nil {
+		return err
 	}
-	return err
+	return waited(conn, "commit", before)
 }
 
 // CommitMarked is [Commit] of the transaction that the mark was made in, and of no other: where that was ended in
@@ -75,10 +74,8 @@ func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
 	committed := len(results) == 2 && results[1].CommandTag.String() == "COMMIT"
 	server, answered := serverError(err)
 	switch {
-	case committed && unsynced(conn) != before:
-		return fmt.Errorf("%w: commit: the server did not wait for its synchronous standby", ErrOutcomeUnknown)
 	case committed: // what comes after that does not undo it
-		return nil
+		return waited(conn, "commit", before)
 	case answered && server.Code == codeBroken:
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	case answered && server.Code == codeInFailedTransaction, err == nil:

@@ -3,6 +3,7 @@ package fence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,19 +28,31 @@ func pipeline(ctx context.Context, conn *pgx.Conn, verb string, queue func(*pgx.
 		committed = true
 		return nil
 	})
+	before := unsynced(conn)
 	err := conn.SendBatch(ctx, &b).Close()
 	if conn.PgConn().TxStatus() != 'I' && !conn.IsClosed() {
 		rollback(ctx, conn)
 	}
 	// What comes after the answer to COMMIT (a server shutting down) does not undo it.
 	if committed {
+		return waited(conn, verb, before)
+	}
+	return interpret(ctx, verb, err, !unprepared(err)) // unprepared, nothing but BEGIN can have been sent
+}
+
+// unprepared reports whether a batch failed before its statements were sent.
+func unprepared(err error) bool {
+	var preparing pgx.ErrPreprocessingBatch
+	return errors.As(err, &preparing)
+}
+
+// waited says of a commit whether it waited for its synchronous standby, as far as [Notices] tells: unsynced
+// returned before when it was sent.
+func waited(conn *pgx.Conn, verb string, before int) error {
+	if unsynced(conn) == before {
 		return nil
 	}
-	var build pgx.ErrPreprocessingBatch
-	if errors.As(err, &build) {
-		return interpret(ctx, verb, err, false) // nothing but BEGIN can have been sent
-	}
-	return interpret(ctx, verb, err, true)
+	return fmt.Errorf("%w: %s: the server did not wait for its synchronous standby", ErrOutcomeUnknown, verb)
 }
 
 // rollback frees the connection of a transaction that ended early. It outlives ctx, within a bound

@@ -35,11 +35,6 @@ func (w write) explain(ctx context.Context, db DB) error {
 	look := w.table.look(w.key)
 	var stored *token.Token
 	err := db.QueryRow(ctx, look.sql, look.args...).Scan(&stored)
-	return w.tell(ctx, stored, err)
-}
-
-// tell is what explain makes of the row's token, or of the error that came in its place.
-func (w write) tell(ctx context.Context, stored *token.Token, err error) error {
 	var current token.Token
 	if stored != nil {
 		current = *stored

@@ -50,20 +50,26 @@ func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set S
 	}
 	w := write{table: t, token: tok, key: key, stored: strictly, of: present}
 	stmt := t.update(key, set, int64(tok), strictly)
-	commits := commitsAlone(db)
 	for range 2 {
-		tag, err := db.Exec(ctx, stmt.sql, stmt.args...)
-		if err != nil {
-			return interpret(ctx, "update", err, commits)
-		}
-		if tag.RowsAffected() > 0 {
-			return nil
+		changed, err := send(ctx, db, "update", stmt)
+		if err != nil || changed > 0 {
+			return err
 		}
 		if err := w.explain(ctx, db); err != nil {
 			return err
 		}
 	}
 	return refused(t)
+}
+
+// send sends one statement through whatever db is, and returns how many rows it changed.
+func send(ctx context.Context, db DB, verb string, stmt statement) (int64, error) {
+	commits := commitsAlone(db)
+	if conn, ok := db.(*pgx.Conn); ok && commits {
+		return alone(ctx, conn, verb, stmt)
+	}
+	tag, err := db.Exec(ctx, stmt.sql, stmt.args...)
+	return tag.RowsAffected(), interpret(ctx, verb, err, commits)
 }
 
 // commitsAlone reports whether a statement sent through db commits by itself.
