@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,16 +27,19 @@ import (
 // returned nil. A transaction that is run again, after 40001 or 40P01, is another lease.
 //
 // ErrInvalid: Acquire, TryAcquire, AcquireAll, Tx, TxWith, Once, NewTable, which need a lease of its own; Release of the
-// lease; Do inside a Do of the same resource. Of the options TTL counts for MaxIdle alone, and RenewEvery and CounterIdle are
+// lease; Do inside a Do of the same resource, however deep; a label that is not text. Of the options TTL counts for MaxIdle alone, and RenewEvery and CounterIdle are
 // of no use.
 //
 // Who waits for a resource holds a connection, but of one process only one does: the others wait for it in the process,
-// first come, first served. When ctx ends meanwhile, the error is its cause, and ErrHeld where PostgreSQL, or this process, had said
-// that there is somebody; ErrUnavailable otherwise.
+// first come, first served. When ctx ends meanwhile, the error is its cause, and ErrHeld where what this process met last was
+// somebody who has the lock; ErrUnavailable otherwise.
 func NewAdvisoryTx(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 	v, err := checked(pool, opts)
 	if err != nil {
 		return nil, err
+	}
+	if !utf8.ValidString(v.Label) || strings.ContainsRune(v.Label, 0) {
+		return nil, invalidf("the label is not UTF-8 without U+0000")
 	}
 	s := &Store{pool: pool, locker: noLocker{}, opts: v}
 	s.inOne = &inOne{store: s}
@@ -69,21 +74,40 @@ func (o *inOne) do(ctx context.Context, resource string, fn TxFunc) error {
 	if err != nil {
 		return err
 	}
-	if l, ok := FromContext(ctx); ok && l.store == o.store && l.resource == resource && l.Err() == nil {
+	w := &workInOne{resource: resource, full: full, key: advisory.Key(o.store.opts.Namespace, resource), fn: fn}
+	if within(ctx, o.store.pool, w.key) {
 		return invalidf("Do inside a Do of %q would wait for itself", resource)
 	}
-	w := &workInOne{resource: resource, full: full, key: advisory.Key(o.store.opts.Namespace, resource), fn: fn}
-	turn, err := o.turns.Take(ctx, w.key)
-	if err != nil {
-		return errors.Join(&HeldError{Resource: resource, Label: o.store.opts.Label}, err)
+	if w.turn, err = o.turns.Take(ctx, w.key); err != nil {
+		return err
 	}
-	defer turn.Done()
-	w.met = turn.Waited()
+	defer w.turn.Done()
 	err = o.store.retry(ctx, nil, func() error { return o.attempt(ctx, w) })
-	if ended := ctx.Err(); err != nil && ended != nil && w.met && !w.entered {
-		return errors.Join(&HeldError{Resource: resource}, ended)
+	if met := w.turn.Last(); w.cut && errors.Is(met, ErrHeld) {
+		return errors.Join(met, ctx.Err())
 	}
 	return err
+}
+
+// doing is one Do whose function has the context, and those that it runs in.
+type doing struct {
+	pool  *pgxpool.Pool
+	key   int64
+	lease *Lease
+	outer *doing
+}
+
+type doingKey struct{}
+
+// within reports whether a Do of the same lock is under way further out, by whatever store: it would have to end first.
+func within(ctx context.Context, pool *pgxpool.Pool, key int64) bool {
+	d, _ := ctx.Value(doingKey{}).(*doing)
+	for ; d != nil; d = d.outer {
+		if d.pool == pool && d.key == key && d.lease.Err() == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // workInOne is what one Do is to do, and how far it has come.
@@ -92,14 +116,19 @@ type workInOne struct {
 	key            int64
 	fn             TxFunc
 
-	met     bool // somebody who has the lock
-	entered bool // the lock was had, once at least
+	turn    *advisory.Turn // knows what was met last
+	entered bool           // the lock was had, once at least
+	cut     bool           // ctx ended the wait for it in PostgreSQL, which had not said more
 }
 
 // attempt runs one transaction, under a lease of its own.
 func (o *inOne) attempt(ctx context.Context, w *workInOne) error {
+	d := &doing{pool: o.store.pool, key: w.key}
+	d.outer, _ = ctx.Value(doingKey{}).(*doing)
+	ctx = context.WithValue(ctx, doingKey{}, d) // the lease's context has it too
 	h := newTxHold(ctx, o.store.opts.Label)
 	l := newLease(o.store, w.resource, w.full, h)
+	d.lease = l
 	defer h.end(l)
 	bounded, stop := l.bound(context.WithValue(ctx, leaseKey{}, l))
 	defer stop()
@@ -117,12 +146,20 @@ func (o *inOne) open(ctx context.Context, conn *pgx.Conn, l *Lease, w *workInOne
 		switch {
 		case err == nil:
 			w.entered = true
+			w.turn.Met(&HeldError{Resource: w.resource, Label: o.store.opts.Label}) // by us, for the others here
 			o.store.acquired(l, time.Since(began))
 			return tx, mark, nil
-		case !timedOut(err) || ctx.Err() != nil:
+		case timedOut(err):
+			w.turn.Met(&HeldError{Resource: w.resource})
+		case ctx.Err() == nil:
+			err = notDrawn(ctx, err)
+			w.turn.Met(err)
+			return nil, mark, err
+		}
+		if ctx.Err() != nil {
+			w.cut = !w.entered && (timedOut(err) || errors.Is(err, ctx.Err()))
 			return nil, mark, notDrawn(ctx, err)
 		}
-		w.met = true
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ func TestAdvisoryTxRefusesWhatNeedsALeaseOfItsOwn(t *testing.T) {
 	refused := map[string]error{
 		"no pool":   second(fencepost.NewAdvisoryTx(nil, nil)),
 		"namespace": second(fencepost.NewAdvisoryTx(pool, &fencepost.Options{Namespace: ":"})),
+		"label":     second(fencepost.NewAdvisoryTx(pool, &fencepost.Options{Label: "\xff"})),
+		"zero":      second(fencepost.NewAdvisoryTx(pool, &fencepost.Options{Label: "\x00"})),
 		"acquire":   second(s.Acquire(t.Context(), "r", nil)),
 		"try":       second(s.TryAcquire(t.Context(), "r", nil)),
 		"all":       second(s.AcquireAll(t.Context(), []string{"r"}, nil)),
@@ -42,7 +45,15 @@ func TestAdvisoryTxRefusesWhatNeedsALeaseOfItsOwn(t *testing.T) {
 		refused["once"] = second(fencepost.Once(ctx, l, "k", nil, func(context.Context, pgx.Tx) (int, error) { return 0, nil }))
 		refused["release"] = l.Release(ctx)
 		refused["itself"] = s.Do(ctx, "r", setValue("x"))
-		return nil
+		refused["its own context"] = s.Do(l.Context(), "r", setValue("x"))
+		twin := advisoryTxStore(t, pool, opts)
+		return s.Do(ctx, "s", func(ctx context.Context, _ pgx.Tx) error {
+			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			refused["deeper"] = s.Do(bounded, "r", setValue("x"))
+			refused["by a twin"] = twin.Do(bounded, "r", setValue("x"))
+			return nil
+		})
 	})
 	if err != nil {
 		t.Error(err)
@@ -386,4 +397,73 @@ func TestBothLevelsExcludeEachOther(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// asked tells of a context's first use.
+type asked struct {
+	context.Context //nolint:containedctx // a context itself
+	once            sync.Once
+	yes             chan struct{}
+}
+
+func (a *asked) Done() <-chan struct{} {
+	a.once.Do(func() { close(a.yes) })
+	return a.Context.Done()
+}
+
+// I9: who has met the lock first and an exhausted pool after that is told of the latter, and those who wait behind him are not told that he
+// holds the lock.
+func TestInvariant9_AnAdvisoryTxSaysWhatWasMetLast(t *testing.T) {
+	t.Parallel()
+	pool, opts := onLocks(t)
+	var exhausted atomic.Bool
+	waits := make(chan struct{}, 8)
+	config := pool.Config()
+	config.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
+		if !exhausted.Load() {
+			return true, nil
+		}
+		waits <- struct{}{}
+		<-ctx.Done()
+		return true, ctx.Err()
+	}
+	scarce, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scarce.Close()
+	s := advisoryTxStore(t, scarce, opts)
+	unavailable := func(err error) {
+		t.Helper()
+		wantErr(t, err, fencepost.ErrUnavailable, context.Canceled)
+		if errors.Is(err, fencepost.ErrHeld) {
+			t.Errorf("got %v", err)
+		}
+	}
+	letGo := holding(t, s, "r")
+	start := func() (stop func(), done chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done = make(chan error, 1)
+		a := &asked{Context: ctx, yes: make(chan struct{})}
+		go func() { done <- s.Do(a, "r", setValue("never")) }()
+		<-a.yes
+		return cancel, done
+	}
+	stopSecond, second := start()
+	stopThird, third := start()
+	stopThird()
+	err = <-third
+	wantErr(t, err, fencepost.ErrHeld, context.Canceled)
+	exhausted.Store(true)
+	letGo()
+	<-waits
+	stopSecond()
+	unavailable(<-second)
+	stopSecond, second = start()
+	<-waits
+	stopThird, third = start()
+	stopThird()
+	unavailable(<-third)
+	stopSecond()
+	unavailable(<-second)
 }

@@ -33,7 +33,10 @@ func setupReplica(t *testing.T) replica {
 		return pool
 	}
 	r := replica{source: open("source")}
-	from := u.String()
+	// The server calls itself, by the port that it has for itself: a container's is another outside.
+	self := *u
+	self.Host = "127.0.0.1:" + value[string](t, r.source, `SELECT current_setting('port')`)
+	from := self.String()
 	r.target = open("target")
 	migrate(t, u.String())
 	exec(t, r.target, `CREATE SEQUENCE app.arrived;

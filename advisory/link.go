@@ -52,6 +52,7 @@ func openLink(ctx context.Context, pool *pgxpool.Pool, opts *Options, told func(
 func newLink(conn *pgconn.PgConn, told func(payload string)) (*link, error) {
 	hijacked, err := conn.Hijack()
 	if err != nil {
+		_ = conn.Conn().Close() // the pool has let go of it
 		return nil, err
 	}
 	config := hijacked.Config.Copy()
@@ -125,8 +126,10 @@ SELECT got::text, CASE WHEN NOT got THEN
       LIMIT 1) END
   FROM (SELECT pg_catalog.pg_try_advisory_lock($1::bigint) AS got OFFSET 0) AS asked`
 
-	// unlockSQL tells those who wait as well: the message goes out with the statement's commit, and the lock is free by then.
-	unlockSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text, pg_catalog.pg_notify('` + channel + `', $1::text)::text`
+	unlockSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text`
+
+	// unlockTellingSQL tells those who wait as well: the message goes out with the statement's commit, and the lock is free by then.
+	unlockTellingSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text, pg_catalog.pg_notify('` + channel + `', $1::text)::text`
 )
 
 // tryLock asks for a lock, without waiting for it.
@@ -145,7 +148,7 @@ func (k *link) tryLock(key int64, naming bool) (got bool, holder string, err err
 
 // unlock gives a lock back. That it was not held is an error.
 func (k *link) unlock(key int64) error {
-	row, err := k.ask(unlockSQL, strconv.FormatInt(key, 10))
+	row, err := k.giveBack(key)
 	if err == nil && row[0] != "true" {
 		return fmt.Errorf("advisory lock %d was not held by its session", key)
 	}
@@ -154,11 +157,25 @@ func (k *link) unlock(key int64) error {
 
 // forget gives a lock back that was perhaps never got.
 func (k *link) forget(key int64) error {
-	_, err := k.ask(unlockSQL, strconv.FormatInt(key, 10))
+	_, err := k.giveBack(key)
 	return err
 }
 
-// ask sends one statement and returns the texts of the one row that it gives, if it gives any.
+// giveBack unlocks, and tells those who wait where PostgreSQL can. Where it cannot, its NOTIFY queue being full for instance, they find out by
+// themselves.
+func (k *link) giveBack(key int64) ([]string, error) {
+	number := strconv.FormatInt(key, 10)
+	row, err := k.ask(unlockTellingSQL, number)
+	switch {
+	case !answered(err):
+		return row, err
+	case len(row) > 0: // a session's lock that was unlocked stays so, also where the statement did not commit
+		return row, nil
+	}
+	return k.ask(unlockSQL, number)
+}
+
+// ask sends one statement and returns the texts of the one row that it gives, if it gives any, also where it could not commit.
 func (k *link) ask(sql string, args ...string) ([]string, error) {
 	_ = k.raw.SetDeadline(time.Now().Add(k.within)) // what is wrong with the socket shows when it is used
 	values := make([][]byte, len(args))
@@ -166,16 +183,13 @@ func (k *link) ask(sql string, args ...string) ([]string, error) {
 		values[i] = []byte(arg)
 	}
 	result := k.pg.ExecParams(context.Background(), sql, values, nil, nil, nil).Read()
-	if result.Err != nil {
-		return nil, result.Err
-	}
 	var row []string
 	for _, value := range result.Rows[:min(1, len(result.Rows))] {
 		for _, column := range value {
 			row = append(row, string(column))
 		}
 	}
-	return row, nil
+	return row, result.Err
 }
 
 // listen waits for a message until the given time. Its end is no error, nor is an interrupt.

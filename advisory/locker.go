@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/internal/clock"
 )
 
 // Locker grants leases by session-level advisory locks. It is safe for concurrent use and needs no closing: its one
@@ -16,6 +18,7 @@ type Locker struct {
 	pool  *pgxpool.Pool
 	opts  Options
 	turns Turns
+	now   func() clock.Instant // by all clocks of this host
 
 	mu      sync.Mutex
 	session *session
@@ -34,10 +37,8 @@ func NewLocker(pool *pgxpool.Pool, opts *Options) (*Locker, error) {
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
-	return &Locker{pool: pool, opts: v}, nil
+	return &Locker{pool: pool, opts: v, now: clock.NewSystem(v.WallClock).Now}, nil
 }
-
-func (l *Locker) now() instant { return now(l.opts.WallClock) }
 
 // request is one attempt to acquire.
 type request struct {
@@ -46,6 +47,11 @@ type request struct {
 	label    string
 	key      int64
 	turn     *Turn // nil once somebody else has to end it
+}
+
+// heldHere is what others of this process meet while the lease is held.
+func (l *Locker) heldHere(r *request) error {
+	return &HeldError{Resource: r.resource, Label: l.opts.Label}
 }
 
 func (l *Locker) request(ctx context.Context, resource string, opts *AcquireOptions) (*request, error) {
@@ -73,29 +79,23 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *AcquireOpti
 		return nil, err
 	}
 	if r.turn, err = l.turns.Take(ctx, r.key); err != nil {
-		return nil, errors.Join(&HeldError{Resource: resource, Label: l.opts.Label}, err)
+		return nil, err
 	}
 	defer r.giveUp()
-	if r.turn.row%rowLength == rowLength-1 {
+	turn := r.turn
+	if turn.row%rowLength == rowLength-1 {
 		pause(ctx, othersTurn)
-	}
-	var met error // last, of somebody who holds it
-	if r.turn.Waited() {
-		met = &HeldError{Resource: resource, Label: l.opts.Label}
 	}
 	for {
 		lease, err := l.stay(ctx, r)
 		switch ended := ctx.Err(); {
 		case err == nil || r.turn == nil && ended == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrLost):
 			return lease, err
-		case ended != nil && met != nil:
-			return nil, errors.Join(met, ended)
-		case ended != nil && !errors.Is(err, ended):
-			return nil, errors.Join(err, ended)
+		case ended != nil && turn.Last() != nil: // which err may have missed
+			return nil, errors.Join(turn.Last(), ended)
 		case ended != nil:
 			return nil, err
 		}
-		met = nil // but that it cannot be asked for
 		pause(ctx, pollEvery/2+rand.N(pollEvery))
 	}
 }
@@ -109,7 +109,8 @@ const (
 	othersTurn = 5 * time.Millisecond
 )
 
-// TryAcquire asks for the lease of a resource once. ctx is as with Acquire.
+// TryAcquire asks for the lease of a resource once, or, where somebody of this process is about to ask or holds it, waits to hear what came of
+// that. ctx is as with Acquire.
 //
 // Errors: ErrInvalid; *HeldError when somebody else holds it; ErrUnavailable, after which nothing is held.
 func (l *Locker) TryAcquire(ctx context.Context, resource string, opts *AcquireOptions) (*Lease, error) {
@@ -117,11 +118,9 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, opts *AcquireO
 	if err != nil {
 		return nil, err
 	}
-	turn, ok := l.turns.Try(r.key)
-	if !ok {
-		return nil, &HeldError{Resource: resource, Label: l.opts.Label}
+	if r.turn, err = l.turns.Try(ctx, r.key); err != nil {
+		return nil, err
 	}
-	r.turn = turn
 	defer r.giveUp()
 	s := l.join()
 	lease, err := s.look(ctx, r, true)
@@ -171,7 +170,7 @@ func (l *Locker) stay(ctx context.Context, r *request) (*Lease, error) {
 // await looks whenever there is word of the key, and every LookEvery.
 func (s *session) await(ctx context.Context, r *request, held error) (*Lease, error) {
 	word := s.register(r.key)
-	defer s.unregister(r.key)
+	defer s.unregister(r.key, word)
 	again := time.NewTimer(0) // once more now that word would reach us
 	defer again.Stop()
 	for {
@@ -205,10 +204,13 @@ func (s *session) register(key int64) <-chan struct{} {
 	return word
 }
 
-func (s *session) unregister(key int64) {
+// unregister ends that, unless the turn has gone on to another, who has registered since.
+func (s *session) unregister(key int64, word <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.heads, key)
+	if s.heads[key] == word {
+		delete(s.heads, key)
+	}
 }
 
 // look asks for the lock once. A call that ctx ends before its answer is carried on without the caller, who has no turn
@@ -227,7 +229,7 @@ func (s *session) look(ctx context.Context, r *request, naming bool) (*Lease, er
 		}
 		return nil, unavailable(ctx, "acquire", r.resource, ctx.Err())
 	}
-	return a.outcome(ctx, r, c.err)
+	return a.outcome(r, c.err)
 }
 
 // abandon leaves a call to itself. It reports whether the turn has gone with it.
@@ -296,20 +298,26 @@ func (a *attempt) settled(err error) {
 	}
 }
 
-func (a *attempt) outcome(ctx context.Context, r *request, ended error) (*Lease, error) {
+func (a *attempt) outcome(r *request, ended error) (*Lease, error) {
 	switch {
 	case ended != nil:
-		return nil, unavailable(ctx, "acquire", r.resource, ended)
+		return nil, r.met(unavailable(context.Background(), "acquire", r.resource, ended))
 	case a.refused != nil:
-		return nil, unavailable(ctx, "acquire", r.resource, a.refused)
+		return nil, r.met(unavailable(context.Background(), "acquire", r.resource, a.refused))
 	case a.lease == nil:
-		return nil, &HeldError{Resource: r.resource, Label: a.holder}
+		return nil, r.met(&HeldError{Resource: r.resource, Label: a.holder})
 	}
 	r.turn = nil // the lease's
 	if err := a.lease.Err(); err != nil {
 		return nil, err
 	}
 	return a.lease, nil
+}
+
+// met tells the others of this process too.
+func (r *request) met(err error) error {
+	r.turn.Met(err)
+	return err
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencepost-pg/fencepost/internal/clock"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -26,7 +27,7 @@ type session struct {
 	link        *link              // nil before it is opened
 	running     bool               // its goroutine is there
 	listening   bool               // that waits for messages: an interrupt ends it
-	subscribed  bool               // LISTEN was answered
+	subscribed  bool               // LISTEN was answered, and UNLISTEN has not been asked for
 	unheard     bool               // kept from before; nothing has been heard since
 	stopOpening context.CancelFunc // nil unless it is being opened
 	kept        *time.Timer        // closes the connection that nobody needs
@@ -35,7 +36,7 @@ type session struct {
 	current     *call
 	leases      map[*Lease]struct{}
 	heads       map[int64]chan struct{} // who waits for word of a key
-	proof       instant
+	proof       clock.Instant
 	over        error
 	ended       chan struct{} // closed with over
 }
@@ -166,7 +167,7 @@ func (s *session) step() bool {
 		s.perform(s.unsubscription())
 		return true
 	}
-	if due := s.proof.time.Add(s.locker.opts.ProbeEvery); time.Now().Before(due) {
+	if due := s.proof.Time.Add(s.locker.opts.ProbeEvery); time.Now().Before(due) {
 		s.listen(due)
 	} else {
 		s.perform(s.probe())
@@ -188,6 +189,9 @@ func (s *session) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopOpening = nil
+	if err != nil && s.users > 0 && errors.Is(ctx.Err(), context.Canceled) {
+		return // those it was stopped for have left, and another has come since
+	}
 	if err != nil {
 		s.end(&doubt{ReasonUnreachable, err})
 		return
@@ -268,11 +272,13 @@ func (s *session) probe() *call {
 	}}
 }
 
+// unsubscription has no messages come any more. Whoever registers from now on, before the answer too, subscribes anew. Called with
+// mu held.
 func (s *session) unsubscription() *call {
+	s.subscribed = false
 	return &call{
-		done:    make(chan struct{}),
-		ask:     func(k *link) error { _, err := k.ask(`UNLISTEN ` + channel); return err },
-		settled: func(error) { s.subscribed = false },
+		done: make(chan struct{}),
+		ask:  func(k *link) error { _, err := k.ask(`UNLISTEN ` + channel); return err },
 	}
 }
 
@@ -327,7 +333,7 @@ func (s *session) fail(why *doubt) {
 func (s *session) evaluate() {
 	if s.over == nil && len(s.leases) > 0 && s.remaining() == 0 {
 		reason := ReasonUnreachable
-		if time.Since(s.proof.time) < trusted(s.locker.opts.TTL) {
+		if time.Since(s.proof.Time) < trusted(s.locker.opts.TTL) {
 			reason = ReasonClock
 		}
 		s.end(&doubt{reason, errSilent})
@@ -337,7 +343,8 @@ func (s *session) evaluate() {
 var errSilent = errors.New("nothing was heard of PostgreSQL for longer than the TTL")
 
 func (s *session) remaining() time.Duration {
-	return max(0, trusted(s.locker.opts.TTL)-s.locker.now().since(s.proof))
+	silent, _ := s.locker.now().Since(s.proof)
+	return max(0, trusted(s.locker.opts.TTL)-silent)
 }
 
 // end ends the session, and with it all that was held and asked. Called with mu held, once.
@@ -368,5 +375,6 @@ func (s *session) grant(r *request) *Lease {
 		ctx: ctx, cancel: cancel,
 	}
 	s.leases[l] = struct{}{}
+	r.turn.Met(s.locker.heldHere(r))
 	return l
 }

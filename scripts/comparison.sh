@@ -10,7 +10,10 @@ scripts/ensure-services.sh demo >/dev/null
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
-go build -o "$made/fencepost" ./cmd/fencepost
+# The report names the commit, where there is one: not in a copy of the sources without git.
+vcs=true
+git rev-parse --verify --quiet HEAD >/dev/null 2>&1 || vcs=false
+go build -buildvcs=$vcs -o "$made/fencepost" ./cmd/fencepost
 "$made/fencepost" compare --json --html "$made/comparison.html" "$@" >"$made/comparison.json"
 go run ./internal/compare/tables -report "$made/comparison.json" -json docs/comparison.json -markdown docs/comparison.md
 cp "$made/comparison.html" docs/comparison.html

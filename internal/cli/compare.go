@@ -98,7 +98,7 @@ func (c *compareCommand) Run(ctx context.Context, std *streams) error {
 	}
 	found.Settings.Command = c.line()
 	found.Error = errorText(err)
-	return errors.Join(err, found.Validate(), page.write(found), c.show(std, found))
+	return errors.Join(err, found.Validate(), page.write(found, err == nil), c.show(std, found))
 }
 
 // compare runs the comparison, with its progress on standard error.

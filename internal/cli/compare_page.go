@@ -32,10 +32,15 @@ func newPageFile(path string) (*pageFile, error) {
 	return &pageFile{path: path, file: file}, nil
 }
 
-// write puts the page in its place.
-func (p *pageFile) write(found *report.Report) error {
+// write puts the page in its place. One of a run that ended early says so, and replaces none that is there: that may be of a run that did not.
+func (p *pageFile) write(found *report.Report, complete bool) error {
 	if p == nil {
 		return nil
+	}
+	if !complete {
+		if _, err := os.Lstat(p.path); err == nil {
+			return fmt.Errorf("the page %s is still that of an earlier run", p.path)
+		}
 	}
 	buffer := bufio.NewWriter(p.file)
 	if err := errors.Join(report.HTML(buffer, found), buffer.Flush(), p.file.Chmod(0o644), p.file.Close()); err != nil {

@@ -133,6 +133,31 @@ func TestCompareThatEndsEarly(t *testing.T) {
 	}
 }
 
+// A page of a run that ended early takes the place of none; where there is none yet, it is better than nothing.
+func TestAPageThatIsNotCompleteReplacesNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "page.html")
+	early := canned(sample.Report(), errors.New("the fault missed"))
+	if got := runCompare(t, early, "--json", "--html", path); got.status != 1 || strings.Contains(got.errOut, "earlier run") {
+		t.Errorf("got %+v", got)
+	}
+	if page, err := os.ReadFile(path); err != nil || !strings.Contains(string(page), "not complete: the fault missed") {
+		t.Errorf("the page does not say that it is not complete (%v)", err)
+	}
+	if err := os.WriteFile(path, []byte("the last one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := runCompare(t, early, "--json", "--html", path); got.status != 1 || !strings.Contains(got.errOut, "earlier run") {
+		t.Errorf("got %+v", got)
+	}
+	if page, err := os.ReadFile(path); err != nil || string(page) != "the last one" {
+		t.Errorf("the page of the last run is %.40q (%v)", page, err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("files were left behind: %v", left)
+	}
+}
+
 // A number that is none is a fault of ours, and is told; it never passes for a result.
 func TestCompareRefusesNumbersThatAreNone(t *testing.T) {
 	t.Parallel()

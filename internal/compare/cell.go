@@ -31,12 +31,16 @@ func (r *run) runCell(ctx context.Context, j job) (*report.Cell, error) {
 	return c, nil
 }
 
-func (r *run) tryCell(ctx context.Context, j job) (c *report.Cell, err error) {
+// tryCell runs a cell once. An interrupted one is neither a cell nor an error: that is the run's to tell.
+func (r *run) tryCell(outer context.Context, j job) (c *report.Cell, err error) {
 	bound := r.options.patience + r.options.Duration
-	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("not done within %v", bound))
+	ctx, cancel := context.WithTimeoutCause(outer, bound, fmt.Errorf("not done within %v", bound))
 	defer cancel()
 	s := &stage{run: r, job: j}
 	defer func() {
+		if outer.Err() != nil {
+			err = nil // of what did not come to its end
+		}
 		if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
 			err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
@@ -104,6 +108,9 @@ func (s *stage) stopWorkers(ctx context.Context) error {
 
 // count sums up what workers said and what the tables say.
 func (s *stage) count(ctx context.Context) (*report.Cell, error) {
+	if err := s.workersGone(ctx); err != nil {
+		return nil, err
+	}
 	sum := s.tally.Sum()
 	audit, err := work.Look(ctx, s.scene.Pool, s.job.workload, sum.Acknowledged)
 	if err != nil {
@@ -115,7 +122,26 @@ func (s *stage) count(ctx context.Context) (*report.Cell, error) {
 	return &report.Cell{
 		Mode: s.job.mode, Workload: string(s.job.workload), Fault: s.job.fault.Name, Keyed: s.job.keyed,
 		Operations: sum.Operations, Accepted: sum.Accepted, Refused: sum.Refused, Unknown: sum.Unknown,
-		LostUpdates: audit.LostUpdates, Duplicates: audit.Duplicates,
+		RefusedByPostgres: sum.RefusedByPostgres,
+		LostUpdates:       audit.LostUpdates, Duplicates: audit.Duplicates,
 		UnavailableS: sum.Unavailable.Seconds(), Struck: true,
 	}, nil
+}
+
+// workersGone waits until no worker has a backend any more: one whose process has ended may still be about to commit.
+func (s *stage) workersGone(ctx context.Context) error {
+	for {
+		var left int
+		if err := s.scene.Pool.QueryRow(ctx, `
+			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = ANY($1)`,
+			s.scene.Applications).Scan(&left); err != nil {
+			return fmt.Errorf("look for the workers' backends: %w", err)
+		}
+		if left == 0 {
+			return nil
+		}
+		if err := undisturbed(ctx, 2*time.Millisecond); err != nil { // PostgreSQL tells nobody that they are gone
+			return err
+		}
+	}
 }

@@ -37,6 +37,7 @@ func verdicts() []verdict {
 		// A row lock needs a key against the lost reply.
 		{cell: in(report.ModeForUpdate, report.FaultCommitReplyLost), duplicate: true},
 		{cell: keyed(report.ModeForUpdate, report.WorkloadCounter)},
+		{cell: keyed(report.ModeRedisLock, report.WorkloadCounter)},
 		{cell: keyed(report.ModeUnique, report.WorkloadInvoice)},
 		{cell: keyed(report.ModeRedisLease, report.WorkloadCounter)},
 	}
@@ -45,6 +46,11 @@ func verdicts() []verdict {
 		all = append(all, verdict{cell: in(report.ModeRedisLease, fault)})
 	}
 	return all
+}
+
+// refusedByPostgres is the cell in which nobody but PostgreSQL knows better.
+func refusedByPostgres() compare.Cell {
+	return compare.Cell{Mode: report.ModeRedisLease, Workload: report.WorkloadCounter, Fault: report.FaultRedisRestartEmpty}
 }
 
 // Every fault strikes, on real servers, and the counts come out as the README has it.
@@ -71,7 +77,9 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("%d updates were lost: %+v", got.LostUpdates, got)
 			case got.Duplicates > 0 != v.duplicate:
 				t.Errorf("%d operations took effect again: %+v", got.Duplicates, got)
-			case got.Accepted == 0 || got.Accepted+got.Unknown > got.Operations:
+			case v.cell == refusedByPostgres() && got.RefusedByPostgres == 0:
+				t.Errorf("PostgreSQL refused nothing: %+v", got)
+			case got.RefusedByPostgres > got.Refused || got.Accepted == 0 || got.Accepted+got.Unknown > got.Operations:
 				t.Errorf("the counts do not fit each other: %+v", got)
 			}
 		})
@@ -81,14 +89,34 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// The control: verdicts are measured. With the guard taken out, the same mode loses updates under the same faults, and the report
-// says so.
+// The control: verdicts are measured. With protection taken out, the same mode loses updates under the same faults, and the report
+// says so. Where Redis forgets, the guard alone is taken out: the holder looks at its lease, and sees nothing wrong. Where a TTL has passed, it
+// would see that, so that it must not look either.
 func TestWithoutTheGuardTheReportShowsTheLoss(t *testing.T) {
 	t.Parallel()
-	o := options(t)
-	compare.WithoutTheGuard(o, report.ModeRedisLease)
+	for name, tt := range map[string]struct {
+		take   func(*compare.Options, string)
+		faults []string
+	}{
+		"without the guard": {compare.WithoutTheGuard, []string{report.FaultRedisRestartEmpty, report.FaultRedisFailover}},
+		"without the guard and without looking at the lease": {
+			compare.WithoutTheGuardAndUnwatched, []string{report.FaultPause, report.FaultCutRedis},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			tt.take(o, report.ModeRedisLease)
+			wantLoss(t, o, tt.faults)
+		})
+	}
+}
+
+// wantLoss runs cells of redis-lease, and wants each to lose updates.
+func wantLoss(t *testing.T, o *compare.Options, faults []string) {
+	t.Helper()
 	var cells []compare.Cell
-	for _, fault := range []string{report.FaultPause, report.FaultRedisRestartEmpty, report.FaultRedisFailover, report.FaultCutRedis} {
+	for _, fault := range faults {
 		cells = append(cells, compare.Cell{Mode: report.ModeRedisLease, Workload: report.WorkloadCounter, Fault: fault})
 	}
 	found, err := compare.RunCells(t.Context(), o, testenv.EmptyDatabase(t), cells)

@@ -45,8 +45,11 @@ func Chance(o *Options) (numbers []uint64) {
 	return numbers
 }
 
-// WithoutTheGuard has a mode write under its lease alone.
-func WithoutTheGuard(o *Options, mode string) { o.naive = mode }
+// WithoutTheGuard has a mode write under its lease alone, which its holder still looks at.
+func WithoutTheGuard(o *Options, mode string) { o.unguarded = mode }
+
+// WithoutTheGuardAndUnwatched has a mode write without the guard and without looking at the lease.
+func WithoutTheGuardAndUnwatched(o *Options, mode string) { o.unguarded, o.unwatched = mode, mode }
 
 // Impatient bounds each cell, besides its duration.
 func Impatient(o *Options, patience time.Duration) { o.patience = patience }

@@ -34,9 +34,12 @@ func TestAFaultThatMissesIsAnError(t *testing.T) {
 		{report.FaultBackendKilled, func(s *fault.Scene) { s.Applications = []string{"nobody", "nobody"} }},
 		{report.FaultRedisRestartEmpty, func(s *fault.Scene) { s.Servers = []*services.Redis{testenv.OwnRedis(t)} }},
 		{report.FaultRedisFailover, func(s *fault.Scene) { s.Pair = pair }},
+		// Nobody is there to overtake the victim.
+		{report.FaultPause, func(s *fault.Scene) { s.TTL /= 4; holdUp(t, s, 1-s.Victim) }},
+		{report.FaultRedisRestartEmpty, func(s *fault.Scene) { s.TTL /= 4; holdUp(t, s, 1-s.Victim) }},
 		// A victim that gets no further comes to no point. The order to stop itself stays, so that this is the last.
-		{report.FaultClockJump, func(s *fault.Scene) { holdUp(t, s) }},
-		{report.FaultPause, func(s *fault.Scene) { holdUp(t, s) }},
+		{report.FaultClockJump, func(s *fault.Scene) { holdUp(t, s, s.Victim) }},
+		{report.FaultPause, func(s *fault.Scene) { holdUp(t, s, s.Victim) }},
 	}
 	o := options(t)
 	o.Workers = 2
@@ -53,7 +56,9 @@ func TestAFaultThatMissesIsAnError(t *testing.T) {
 			if err := f.Strike(t.Context(), &led); !errors.Is(err, fault.ErrMissed) {
 				t.Errorf("%s: got %v, want ErrMissed", a.fault, err)
 			}
-			_ = s.Workers[s.Victim].GoOn() // it may have been left where it was
+			for _, w := range s.Workers {
+				_ = w.GoOn() // it may have been left where it was
+			}
 		}
 		return nil
 	})
@@ -62,10 +67,10 @@ func TestAFaultThatMissesIsAnError(t *testing.T) {
 	}
 }
 
-// holdUp leaves the victim waiting.
-func holdUp(t *testing.T, s *fault.Scene) {
+// holdUp leaves a worker waiting.
+func holdUp(t *testing.T, s *fault.Scene, number int) {
 	t.Helper()
-	if _, err := s.Workers[s.Victim].AnnounceNext(t.Context()); err != nil {
+	if _, err := s.Workers[number].AnnounceNext(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,7 +105,10 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	url := testenv.EmptyDatabase(t)
 	found, err := compare.RunCells(ctx, o, url, cells)
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that it was interrupted", err)
+		t.Fatalf("got %v, want that it was interrupted", err)
+	}
+	if got := err.Error(); got != context.Canceled.Error() {
+		t.Errorf("got %q, want the cause alone", got)
 	}
 	if n := len(found.Cells); n == 0 || n == len(cells) {
 		t.Errorf("%d of %d cells were found", n, len(cells))

@@ -32,9 +32,10 @@ type Options struct {
 	// or is what is being measured. Measuring, which takes longer than a cell, is one step. Default: nobody is told.
 	Progress func(done, total int, cell string)
 
-	// For tests: the mode that does without its guard, and what bounds a cell besides the time that its workers are at work undisturbed.
-	naive    string
-	patience time.Duration
+	// For tests: the modes that do without their guard, and without looking at the lease as well; and what bounds a cell besides the
+	// time that its workers are at work undisturbed.
+	unguarded, unwatched string
+	patience             time.Duration
 }
 
 const (

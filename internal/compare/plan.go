@@ -120,5 +120,8 @@ func (j *job) senseless() string {
 	if j.fault.Redis && !mode.UsesRedis(j.mode) {
 		return "it uses no Redis"
 	}
+	if j.fault.Clock && !mode.ReadsClock(j.mode) {
+		return "it reads no wall clock"
+	}
 	return ""
 }

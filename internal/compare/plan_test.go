@@ -1,8 +1,10 @@
 package compare_test
 
 import (
+	"context"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fencepost-pg/fencepost/internal/compare"
@@ -50,10 +52,13 @@ func TestThePlanLeavesOutWhatMakesNoSense(t *testing.T) {
 	}{
 		{compare.Cell{Mode: "none", Workload: "counter", Fault: "pause"}, true},
 		{compare.Cell{Mode: "none", Workload: "counter", Fault: "commit-reply-lost"}, true},
-		{compare.Cell{Mode: "none", Workload: "counter", Fault: "commit-reply-lost", Keyed: true}, false},
+		{compare.Cell{Mode: "none", Workload: "counter", Fault: "commit-reply-lost", Keyed: true}, true},
 		{compare.Cell{Mode: "none", Workload: "counter", Fault: "redis-failover"}, false},
 		{compare.Cell{Mode: "for-update", Workload: "counter", Fault: "cut-redis"}, false},
-		{compare.Cell{Mode: "for-update", Workload: "counter", Fault: "clock-jump"}, true},
+		{compare.Cell{Mode: "for-update", Workload: "counter", Fault: "clock-jump"}, false},
+		{compare.Cell{Mode: "advisory-xact", Workload: "counter", Fault: "clock-jump"}, false},
+		{compare.Cell{Mode: "advisory-session", Workload: "counter", Fault: "clock-jump"}, true},
+		{compare.Cell{Mode: "redis-quorum", Workload: "counter", Fault: "clock-jump"}, true},
 		{compare.Cell{Mode: "redis-quorum", Workload: "counter", Fault: "redis-failover"}, true},
 		{compare.Cell{Mode: "unique", Workload: "counter", Fault: "none", Keyed: true}, false},
 		{compare.Cell{Mode: "unique", Workload: "invoice", Fault: "backend-killed", Keyed: true}, true},
@@ -137,5 +142,20 @@ func TestOptionsAreChecked(t *testing.T) {
 		if _, err := compare.Run(t.Context(), o); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
+	}
+}
+
+// Where all that was chosen makes no sense, that is said before any server is started: there is no time to start one.
+func TestARunWithoutACellIsAnError(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := &compare.Options{Worker: []string{"worker"}, Modes: []string{"none", "unique"}, Faults: []string{"cut-redis"}}
+	found, err := compare.Run(ended, o)
+	if err == nil || !strings.Contains(err.Error(), "no cell to run") || !strings.Contains(err.Error(), "it uses no Redis") {
+		t.Errorf("got error %v", err)
+	}
+	if len(found.LeftOut) == 0 {
+		t.Error("the report does not say what was left out")
 	}
 }

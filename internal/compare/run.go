@@ -34,22 +34,34 @@ func Run(ctx context.Context, o *Options) (*report.Report, error) {
 	if err := o.validate(); err != nil {
 		return found, err
 	}
-	if err := runOn(ctx, o, found); err != nil {
+	jobs, leftOut := plan(o)
+	found.LeftOut = leftOut
+	if len(jobs) == 0 {
+		return found, errNoCell(leftOut)
+	}
+	if err := runOn(ctx, o, jobs, found); err != nil {
 		found.Error = err.Error()
 		return found, err
 	}
 	return found, nil
 }
 
-func runOn(ctx context.Context, o *Options, found *report.Report) (err error) {
+// errNoCell says why there is nothing to run.
+func errNoCell(leftOut []report.LeftOut) error {
+	if len(leftOut) == 0 {
+		return errors.New("there is no cell to run: a quick run has not what was chosen")
+	}
+	l := &leftOut[0]
+	return fmt.Errorf("there is no cell to run: of %s, %s, %s, for one, %s", l.Mode, l.Workload, l.Fault, l.Reason)
+}
+
+func runOn(ctx context.Context, o *Options, jobs []job, found *report.Report) (err error) {
 	// As in production: the figures would say little otherwise.
 	postgres, err := services.StartPostgres(ctx, "-c", "fsync=on", "-c", "synchronous_commit=on")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, postgres.Close()) }()
-	jobs, leftOut := plan(o)
-	found.LeftOut = leftOut
 	return withRun(ctx, o, postgres.URL(), func(r *run) error {
 		if err := r.describe(ctx, postgres, found); err != nil {
 			return err

@@ -47,7 +47,7 @@ func (s *stage) close() error {
 
 // build makes everything, with workers that are ready to begin. close must follow, whatever the error.
 func (s *stage) build(ctx context.Context) error {
-	s.scene = fault.Scene{Workload: s.job.workload, History: fault.NewHistory(), TTL: ttl}
+	s.scene = fault.Scene{Workload: s.job.workload, History: fault.NewHistory(), HoldsUp: mode.HoldsUp(s.job.mode), TTL: ttl}
 	s.tally = worker.NewTally()
 	for _, step := range []func(context.Context) error{s.makeDatabase, s.takeRedis, s.makeWays, s.prepareFault, s.startWorkers} {
 		if err := step(ctx); err != nil {
@@ -175,7 +175,7 @@ func (s *stage) configOf(number int, seed uint64) (*worker.Config, error) {
 	u.RawQuery = strings.ReplaceAll(parameters.Encode(), "+", "%20") // PostgreSQL takes a plus for itself
 	c := &worker.Config{
 		Mode: s.job.mode, Workload: s.job.workload, Keyed: s.job.keyed, Seed: seed, Worker: number, PostgresURL: u.String(),
-		TTL: ttl, Namespace: "compare", Naive: s.run.options.naive == s.job.mode,
+		TTL: ttl, Namespace: "compare", Unguarded: s.run.options.unguarded == s.job.mode, Unwatched: s.run.options.unwatched == s.job.mode,
 		// Longer than any fault lasts, and not so long that one lost request decides a cell.
 		Attempt: 8 * ttl,
 	}

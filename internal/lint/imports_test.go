@@ -48,15 +48,16 @@ const (
 	goose = "github.com/pressly/goose/v3"
 )
 
-// shipped are the packages that users import, with all they may import beyond the standard library.
+// shipped are the packages that users import, and what those share, with all they may import beyond the standard library.
 func shipped() map[string][]string {
 	return map[string][]string{
-		module + "/token":      nil,
-		module + "/lease":      {redis, module + "/token"},
-		module + "/fence":      {pgx, module + "/token"},
-		module + "/advisory":   {pgx, module + "/token"},
-		module + "/migrations": {goose},
-		module:                 {pgx, redis, module + "/token", module + "/fence", module + "/lease", module + "/advisory"},
+		module + "/token":          nil,
+		module + "/internal/clock": nil,
+		module + "/lease":          {redis, module + "/token", module + "/internal/clock"},
+		module + "/fence":          {pgx, module + "/token"},
+		module + "/advisory":       {pgx, module + "/token", module + "/internal/clock"},
+		module + "/migrations":     {goose},
+		module:                     {pgx, redis, module + "/token", module + "/fence", module + "/lease", module + "/advisory"},
 	}
 }
 

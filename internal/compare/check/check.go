@@ -47,7 +47,7 @@ func shape(text []byte) error {
 		return fmt.Errorf("read the report: %w", err)
 	}
 	errs := []error{
-		keys("a cell", top.Cells, "mode", "workload", "fault", "keyed", "operations", "accepted", "refused", "lost_updates", "duplicates", "unknown",
+		keys("a cell", top.Cells, "mode", "workload", "fault", "keyed", "operations", "accepted", "refused", "refused_by_postgres", "lost_updates", "duplicates", "unknown",
 			"unavailable_s", "struck"),
 		keys("a mode", top.Modes, "mode", "ops_per_s", "p50_ms", "p99_ms", "connections_held", "round_trips_redis", "round_trips_postgres"),
 		keys("a figure", top.Figures, "name", "value", "unit", "against", "ratio", "target", "met"),
@@ -98,7 +98,7 @@ func struck(r *report.Report) error {
 	return errors.Join(errs...)
 }
 
-// unguarded sees that the run can tell a loss: a comparison in which nobody loses anything proves nothing.
+// unguarded sees that the run can tell a loss, and work that is done twice: a comparison in which nobody comes to harm proves nothing.
 func unguarded(r *report.Report) error {
 	var errs []error
 	for _, mode := range []string{report.ModeNone, report.ModeRedisLock} {
@@ -108,10 +108,19 @@ func unguarded(r *report.Report) error {
 			errs = append(errs, fmt.Errorf("%s lost no update to a paused worker", mode))
 		}
 	}
+	if !slices.ContainsFunc(r.Cells, doneTwice) {
+		errs = append(errs, errors.New("a lost reply without a key had nothing done twice: none, redis-lock, for-update"))
+	}
 	return errors.Join(errs...)
 }
 
-// guarded sees that the modes with a guard lost nothing, and did nothing twice that had a key.
+// doneTwice tells whether a cell shows what a lost reply does to a mode that does not ask what became of its COMMIT.
+func doneTwice(c report.Cell) bool {
+	asksNobody := c.Mode == report.ModeNone || c.Mode == report.ModeRedisLock || c.Mode == report.ModeForUpdate
+	return asksNobody && c.Workload == report.WorkloadCounter && c.Fault == report.FaultCommitReplyLost && !c.Keyed && c.Duplicates > 0
+}
+
+// guarded sees that the modes with a guard lost nothing, did nothing twice that had a key, and made no invoice twice where every reply came.
 func guarded(r *report.Report) error {
 	var errs []error
 	for _, c := range r.Cells {
@@ -123,6 +132,10 @@ func guarded(r *report.Report) error {
 		}
 		if c.Keyed && c.Duplicates > 0 {
 			errs = append(errs, fmt.Errorf("%s did %d things twice in spite of their keys: %s, %s", c.Mode, c.Duplicates, c.Workload, c.Fault))
+		}
+		everyReply := c.Fault == report.FaultNone || c.Fault == report.FaultPause
+		if c.Workload == report.WorkloadInvoice && everyReply && c.Duplicates > 0 {
+			errs = append(errs, fmt.Errorf("%s made %d invoices twice: %s", c.Mode, c.Duplicates, c.Fault))
 		}
 	}
 	return errors.Join(errs...)

@@ -21,7 +21,7 @@ func killBackends(ctx context.Context, s *Scene) error {
 	if killed == 0 {
 		return fmt.Errorf("%w: worker %d had no backend", ErrMissed, s.Victim)
 	}
-	if err := s.overtaken(ctx, e, 0, s.TTL/2); err != nil {
+	if err := s.overtakenPerhaps(ctx, e, s.TTL/2); err != nil {
 		return err
 	}
 	return s.goOn()

@@ -21,6 +21,8 @@ type Fault struct {
 	Forgets bool
 	// Pair tells that a mode with one Redis server needs one with a replica.
 	Pair bool
+	// Clock tells that it happens to a wall clock. It does not touch a mode that reads none.
+	Clock bool
 
 	prepare, strike func(context.Context, *Scene) error
 }
@@ -36,7 +38,7 @@ func All() []Fault {
 		{Name: report.FaultCutPostgres, strike: cutPostgres},
 		{Name: report.FaultCommitReplyLost, strike: loseCommitReply},
 		{Name: report.FaultBackendKilled, strike: killBackends},
-		{Name: report.FaultClockJump, strike: jumpClock},
+		{Name: report.FaultClockJump, Clock: true, strike: jumpClock},
 	}
 }
 

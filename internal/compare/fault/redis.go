@@ -12,8 +12,8 @@ import (
 )
 
 // restartEmpty kills Redis while the victim is between reading and writing, and starts it again empty; of a quorum, all servers at once, which is
-// more than a quorum is made for. The victim goes on when others have taken over. The proof is that there were keys before, and that another
-// process answers after.
+// more than a quorum is made for. The victim goes on when others have taken over. The proof is that there were keys before, that another
+// process answers after, and that the victim was overtaken.
 func restartEmpty(ctx context.Context, s *Scene) error {
 	e, err := s.announced(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func restartEmpty(ctx context.Context, s *Scene) error {
 			return fmt.Errorf("%w: Redis server %d is the one it was", ErrMissed, i)
 		}
 	}
-	if err := s.overtaken(ctx, e, 0, s.TTL*2); err != nil {
+	if err := s.overtaken(ctx, e, 0); err != nil {
 		return err
 	}
 	return s.goOn()
@@ -89,8 +89,9 @@ func holdBack(ctx context.Context, s *Scene) error {
 }
 
 // failOver kills the primary while the victim is between reading and writing, and promotes the replica, which lags and knows nothing of the
-// lease; everybody is sent on to it. A quorum has no replicas: there one server of the several is lost, for good. The victim goes on when others
-// have taken over. The proof is that the primary had keys which the replica had not, or that the server is dead.
+// lease; everybody is sent on to it. The victim goes on when others have taken over. The proof
+// is that the primary had keys which the replica had not, and that the victim was overtaken. A quorum has no replicas: there one server of the
+// several is lost, for good, nobody can take over, and the proof is that the server is dead.
 func failOver(ctx context.Context, s *Scene) error {
 	e, err := s.announced(ctx)
 	if err != nil {
@@ -98,7 +99,7 @@ func failOver(ctx context.Context, s *Scene) error {
 	}
 	if s.Pair == nil {
 		// Nobody is expected to take over, and the victim's work need not take long.
-		return errors.Join(s.Servers[0].Kill(ctx), s.overtaken(ctx, e, 0, s.TTL/2), s.goOn())
+		return errors.Join(s.Servers[0].Kill(ctx), s.overtakenPerhaps(ctx, e, s.TTL/2), s.goOn())
 	}
 	lost, err := size(ctx, s.Pair.Primary.URL())
 	if err != nil {
@@ -117,7 +118,7 @@ func failOver(ctx context.Context, s *Scene) error {
 	for _, proxies := range s.Redis {
 		proxies[0].Redirect(s.Pair.Replica.Addr())
 	}
-	if err := s.overtaken(ctx, e, 0, s.TTL*2); err != nil {
+	if err := s.overtaken(ctx, e, 0); err != nil {
 		return err
 	}
 	return s.goOn()

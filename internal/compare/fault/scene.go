@@ -23,6 +23,8 @@ type Scene struct {
 	Victim int
 	// History has taken in all events of the workers.
 	History *History
+	// HoldsUp is that of the mode; see mode.HoldsUp.
+	HoldsUp bool
 	// TTL is how long a lease lasts at most without renewal, where the fault is not one that Forgets.
 	TTL time.Duration
 	// Pool leads to the cell's database, on a way that no fault touches.
@@ -86,13 +88,50 @@ func (s *Scene) atAPoint(
 	}
 }
 
-// overtaken waits until others have done with the victim's rows what it has in hand, which takes at least and at most so long. Where they
-// cannot, because the way of coordinating does not let them, that is no error.
-func (s *Scene) overtaken(ctx context.Context, by worker.Event, least, most time.Duration) error {
+// announcedAgain waits until the same victim is between reading and writing once more, wherever others are.
+func (s *Scene) announcedAgain(ctx context.Context) (worker.Event, error) {
+	ctx, cancel := s.patiently(ctx, "the worker did not come to the point again")
+	defer cancel()
+	e, err := s.victim().AnnounceNext(ctx)
+	if err != nil {
+		return e, fmt.Errorf("wait for worker %d to be between reading and writing again: %w", s.Victim, orCause(ctx, err))
+	}
+	return e, nil
+}
+
+// How long others have to overtake the victim, in TTLs: a lease that is not renewed any more lasts for one of them. Where nobody
+// can, the victim is held for heldUp.
+const (
+	overtaking = 4
+	heldUp     = 2
+)
+
+// overtaken waits until others have done with the victim's rows what it has in hand, for at least so long. ErrMissed: nobody has, in a
+// mode in which somebody can. Where the mode HoldsUp nobody is expected to, and time passes all the same.
+func (s *Scene) overtaken(ctx context.Context, by worker.Event, least time.Duration) error {
 	if err := wait(ctx, least); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, most-least)
+	if s.HoldsUp {
+		return wait(ctx, heldUp*s.TTL-least)
+	}
+	most := overtaking * s.TTL
+	was, err := s.overtakenIn(ctx, by, most-least)
+	if err == nil && !was {
+		err = fmt.Errorf("%w: nobody overtook worker %d in %v", ErrMissed, s.Victim, most)
+	}
+	return err
+}
+
+// overtakenPerhaps waits for that where it may be or not.
+func (s *Scene) overtakenPerhaps(ctx context.Context, by worker.Event, most time.Duration) error {
+	_, err := s.overtakenIn(ctx, by, most)
+	return err
+}
+
+// overtakenIn tells whether others do it in time.
+func (s *Scene) overtakenIn(ctx context.Context, by worker.Event, most time.Duration) (bool, error) {
+	bounded, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	times := 2 // the first may have been under way before
 	if s.Workload == work.Invoice {
@@ -100,9 +139,9 @@ func (s *Scene) overtaken(ctx context.Context, by worker.Event, least, most time
 	}
 	err := s.History.Await(bounded, func() bool { return s.History.since(by, s.Victim) >= times })
 	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
-	return nil
+	return err == nil, nil
 }
 
 // goOn lets the victim go on after announced.

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,24 @@ type Options struct {
 	Modes []string
 	// Quick measures for a short time: the figures say how a mode works, and little about how fast.
 	Quick bool
+	// Limits bound it in time.
+	Limits Limits
 	// Progress is called before each step, with how many are done. Default: nobody is told.
 	Progress func(done, total int, what string)
+}
+
+// Limits say how long something may take before the run ends with an error that names it: a server that is gone must not hold it for ever.
+// The default of each is several times what it takes on a busy machine.
+type Limits struct {
+	Operation time.Duration // one operation, all attempts at it together; default a minute
+	Step      time.Duration // one measured part, such as the round trips of a mode; default two minutes
+	Run       time.Duration // all of it; default ten minutes
+}
+
+func (l *Limits) orDefault() Limits {
+	return Limits{
+		Operation: cmp.Or(l.Operation, time.Minute), Step: cmp.Or(l.Step, 2*time.Minute), Run: cmp.Or(l.Run, 10*time.Minute), //nolint:mnd // they are told above
+	}
 }
 
 // Result is what was measured.
@@ -76,16 +93,22 @@ func planOf(quick bool) plan {
 
 // measurer is what one run works with.
 type measurer struct {
-	options Options
-	plan    plan
-	pool    *pgxpool.Pool // for what is not a mode's
-	figures map[string]*report.ModeFigures
-	rows    []report.Figure
+	options  Options
+	plan     plan
+	pool     *pgxpool.Pool // for what is not a mode's
+	figures  map[string]*report.ModeFigures
+	rows     []report.Figure
+	handOffs map[string]*latencies
 }
 
-// Run measures. ctx bounds it. The first operation that is not accepted ends it.
+// Run measures. ctx ends it, and so do its limits: a call that is under way is then given up, and the error names what took too long. An operation
+// is tried again until it is accepted or out of time; the first that is not accepted, or is broken, ends the run.
 func Run(ctx context.Context, o *Options) (*Result, error) {
-	m := &measurer{options: *o, plan: planOf(o.Quick), figures: make(map[string]*report.ModeFigures)}
+	limits := o.Limits.orDefault()
+	ctx, cancel := within(ctx, limits.Run, "measuring")
+	defer cancel()
+	m := &measurer{options: *o, plan: planOf(o.Quick), figures: make(map[string]*report.ModeFigures), handOffs: make(map[string]*latencies)}
+	m.options.Limits = limits
 	if m.options.Namespace == "" {
 		m.options.Namespace = "compare"
 	}
@@ -115,6 +138,20 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 	return r, nil
 }
 
+// within returns a context that ends after a time, with a cause that says what took too long.
+func within(ctx context.Context, limit time.Duration, what string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s took longer than %v", what, limit))
+}
+
+// explained adds to an error why ctx has ended, where it has.
+func explained(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
 // step is one thing to measure.
 type step struct {
 	what string
@@ -126,8 +163,10 @@ func (m *measurer) run(ctx context.Context) error {
 	for _, name := range m.options.Modes {
 		steps = append(steps,
 			step{"round trips of " + name, func(ctx context.Context) error { return m.trips(ctx, name) }},
-			step{"waiters of " + name, func(ctx context.Context) error { return m.waiters(ctx, name) }},
-			step{"hand-off of " + name, func(ctx context.Context) error { return m.handOff(ctx, name) }})
+			step{"waiters of " + name, func(ctx context.Context) error { return m.waiters(ctx, name) }})
+		if workloadOf(name) != work.Invoice { // each is of a number of its own: nothing is handed over
+			steps = append(steps, step{"hand-off of " + name, func(ctx context.Context) error { return m.handOff(ctx, name) }})
+		}
 	}
 	if m.measures(mode.None) && m.measures(mode.RedisLease) {
 		for _, c := range comparisons() {
@@ -138,12 +177,24 @@ func (m *measurer) run(ctx context.Context) error {
 		if m.options.Progress != nil {
 			m.options.Progress(i, len(steps), s.what)
 		}
-		if err := work.Fill(ctx, m.pool, workers*rowsOfWorker, 0); err != nil {
+		if err := m.step(ctx, s); err != nil {
 			return err
 		}
-		if err := s.do(ctx); err != nil {
-			return fmt.Errorf("measure %s: %w", s.what, err)
-		}
+	}
+	m.compareHandOffs()
+	return nil
+}
+
+// step measures one thing, on rows that nobody has written to.
+func (m *measurer) step(ctx context.Context, s step) error {
+	ctx, cancel := within(ctx, m.options.Limits.Step, "measuring "+s.what)
+	defer cancel()
+	err := work.Fill(ctx, m.pool, workers*rowsOfWorker, 0)
+	if err == nil {
+		err = s.do(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("measure %s: %w", s.what, explained(ctx, err))
 	}
 	return nil
 }

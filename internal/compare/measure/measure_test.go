@@ -3,8 +3,10 @@ package measure_test
 import (
 	"errors"
 	"math"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencepost-pg/fencepost/internal/compare/measure"
 	"github.com/fencepost-pg/fencepost/internal/compare/mode"
@@ -42,6 +44,9 @@ func result(t *testing.T) *measure.Result {
 
 func TestTheFigures(t *testing.T) {
 	r := result(t)
+	if err := (&report.Report{Modes: r.Modes, Figures: r.Figures}).Validate(); err != nil {
+		t.Error(err)
+	}
 	t.Run("what an operation costs", func(t *testing.T) { wantCosts(t, r) })
 	t.Run("who waits in one process", func(t *testing.T) { wantSharing(t, r) })
 	t.Run("ratios", func(t *testing.T) { wantRatios(t, r) })
@@ -82,12 +87,12 @@ func wantCosts(t *testing.T, r *measure.Result) {
 // looked at.
 func near(got, want float64) bool { return math.Abs(got-want) < 1 }
 
-// Waiters of an advisory lock do not all sit on a connection where they are one process.
+// Waiters of an advisory lock do not all sit on a connection where they share a pool.
 func wantSharing(t *testing.T, r *measure.Result) {
 	t.Helper()
-	most := map[string]float64{mode.AdvisoryXact: 1, mode.AdvisorySession: 2, mode.ForUpdate: 7}
+	most := map[string]float64{mode.RedisLease: 0, mode.RedisQuorum: 0, mode.AdvisoryXact: 1, mode.AdvisorySession: 2, mode.ForUpdate: 7}
 	for name, most := range most {
-		f := figure(t, r, "connections held by 7 waiters of one process: "+name)
+		f := figure(t, r, "connections held by 7 waiters of one pool: "+name)
 		if f.Value > most || name == mode.ForUpdate && f.Value != most {
 			t.Errorf("%s: %v connections, want %v at most", name, f.Value, most)
 		}
@@ -119,17 +124,52 @@ func wantRatios(t *testing.T, r *measure.Result) {
 				t.Errorf("%+v makes no sense", f)
 			}
 			wantTarget := strings.HasPrefix(title, "100 autocommit") && name == mode.RedisLease
-			if (f.Target != nil) != wantTarget || f.Target != nil && f.Met != (f.Ratio >= *f.Target) {
+			if (f.Target != nil) != wantTarget || (f.Met != nil) != wantTarget || f.Met != nil && *f.Met != (f.Ratio >= *f.Target) {
 				t.Errorf("the target of %+v", f)
 			}
 		}
 	}
+	const p50Of, p99Of = "hand-off among 8 pools, p50: ", "hand-off among 8 pools, p99: "
 	for _, name := range mode.Names() {
-		p50, p99 := figure(t, r, "hand-off among 8 processes, p50: "+name), figure(t, r, "hand-off among 8 processes, p99: "+name)
-		if p50.Value <= 0 || p99.Value < p50.Value || p50.Unit != "ms" {
+		if name == mode.Unique { // nothing is handed over
+			continue
+		}
+		p50, p99 := figure(t, r, p50Of+name), figure(t, r, p99Of+name)
+		if p50.Value <= 0 || p99.Value < p50.Value || p50.Unit != "ms" || p50.Against != p50Of+mode.ForUpdate || p99.Against != p99Of+mode.ForUpdate {
 			t.Errorf("%+v and %+v make no sense", p50, p99)
 		}
 	}
+}
+
+// A Redis that is gone, so that nobody answers, ends the run within the limit that is met first, and the error names what took too long.
+func TestAServerThatDoesNotAnswerEndsTheRun(t *testing.T) {
+	t.Parallel()
+	const short, long = 200 * time.Millisecond, time.Hour
+	for want, limits := range map[string]measure.Limits{
+		"an operation took longer than 200ms":         {Operation: short, Step: long, Run: long},
+		"measuring operations took longer than 200ms": {Operation: long, Step: short, Run: long},
+		"measuring took longer than 200ms":            {Operation: long, Step: long, Run: short},
+	} {
+		url := testenv.Database(t)
+		if err := work.CreateTables(t.Context(), testenv.PoolOn(t, url)); err != nil {
+			t.Fatal(err)
+		}
+		o := &measure.Options{PostgresURL: url, RedisURLs: []string{silent(t)}, Modes: []string{mode.RedisLock}, Quick: true, Limits: limits}
+		if _, err := measure.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q in it", err, want)
+		}
+	}
+}
+
+// silent is a Redis that takes connections and never answers.
+func silent(t *testing.T) (url string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // the connections in its queue end with it
+	return "redis://" + l.Addr().String()
 }
 
 func TestWhatCannotBeMeasuredIsAnError(t *testing.T) {

@@ -43,11 +43,13 @@ func workloadOf(name string) work.Workload {
 	return work.Counter
 }
 
-// persist does an operation, and takes nothing but success.
-func persist(ctx context.Context, m mode.Mode, op *work.Operation) error {
-	outcome, err := mode.Persist(ctx, m, op, attempt, nil)
+// persist does an operation, and takes nothing but success, within the time that one may take.
+func (m *measurer) persist(ctx context.Context, in mode.Mode, op *work.Operation) error {
+	ctx, cancel := within(ctx, m.options.Limits.Operation, "an operation")
+	defer cancel()
+	outcome, err := mode.Persist(ctx, in, op, attempt, nil)
 	if outcome != mode.Accepted {
-		return fmt.Errorf("operation %s: %s: %w", op.ID, outcome, err)
+		return fmt.Errorf("operation %s: %s: %w", op.ID, outcome, explained(ctx, err))
 	}
 	return nil
 }
@@ -105,7 +107,7 @@ func (m *measurer) operations(ctx context.Context) error {
 			next := apart(name, worker)
 			return func(ctx context.Context) error {
 				op := next()
-				return l.time(func() error { return persist(ctx, opened, op) })
+				return l.time(func() error { return m.persist(ctx, opened, op) })
 			}
 		}})
 	}

@@ -87,10 +87,11 @@ func (m *measurer) compare(ctx context.Context, c comparison) error {
 func figureOf(c comparison, s, baseline bench.Series) report.Figure {
 	f := report.Figure{
 		Name: c.title + ": " + s.Name, Value: s.Rate().Median * float64(c.writes), Unit: "writes/s",
-		Against: c.title + ": " + baseline.Name, Ratio: s.Ratio(baseline).Median, Met: true,
+		Against: c.title + ": " + baseline.Name, Ratio: s.Ratio(baseline).Median,
 	}
 	if s.Target > 0 {
-		f.Target, f.Met = &s.Target, f.Ratio >= s.Target
+		met := f.Ratio >= s.Target
+		f.Target, f.Met = &s.Target, &met
 	}
 	return f
 }

@@ -55,13 +55,13 @@ func (m *measurer) trips(ctx context.Context, name string) error {
 	next := apart(name, 0)
 	// Connections are opened and statements prepared on them, and what is only there once is made: the counters of leases.
 	for range rowsOfWorker {
-		if err := persist(ctx, opened, next()); err != nil {
+		if err := m.persist(ctx, opened, next()); err != nil {
 			return err
 		}
 	}
 	beforePostgres, beforeRedis := postgres.trips.Load(), redis.trips.Load()
 	for range m.plan.trips {
-		if err := persist(ctx, opened, next()); err != nil {
+		if err := m.persist(ctx, opened, next()); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,8 @@ func wanted(name string, worker int) *work.Operation {
 	return op
 }
 
-// waiters counts the connections that are held by those who wait for their turn while somebody holds it: waiters that are each a
-// process of their own, and waiters of one process.
+// waiters counts the connections that are held by those who wait for their turn while somebody holds it: waiters that each have
+// a pool of their own, as processes have, and waiters that share one.
 func (m *measurer) waiters(ctx context.Context, name string) error {
 	alone, err := m.held(ctx, name, workers-1, 1)
 	if err != nil {
@@ -33,12 +34,21 @@ func (m *measurer) waiters(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if !slices.Contains(waitWithThought(), name) {
+		return nil
+	}
 	m.rows = append(m.rows, report.Figure{
-		Name:  fmt.Sprintf("connections held by %d waiters of one process: %s", workers-1, name),
+		Name:  fmt.Sprintf("connections held by %d waiters of one pool: %s", workers-1, name),
 		Value: together, Unit: "connections",
-		Against: fmt.Sprintf("%d waiters, each a process: %s", workers-1, name), Ratio: ratio(together, alone), Met: true,
+		Against: fmt.Sprintf("%d waiters, each with a pool of its own: %s", workers-1, name), Ratio: ratio(together, alone),
 	})
 	return nil
+}
+
+// waitWithThought are the modes of which it says something how many connections their waiters hold: those that wait in PostgreSQL, and those
+// that are there so that nobody does.
+func waitWithThought() []string {
+	return []string{mode.RedisLease, mode.RedisQuorum, mode.AdvisoryXact, mode.AdvisorySession, mode.ForUpdate}
 }
 
 // restless is for how many times plan.settle waiters may go on moving before they are looked at all the same.
@@ -52,10 +62,10 @@ func ratio(value, against float64) float64 {
 	return value / max(against, 1e-9)
 }
 
-// held returns how many connections are held, on average, while one holds what others wait for, in so many processes with so many
+// held returns how many connections are held, on average, while one holds what others wait for, in so many pools with so many
 // goroutines each.
-func (m *measurer) held(ctx context.Context, name string, processes, each int) (connections float64, err error) {
-	opened, closeAll, err := m.processes(ctx, name, 1+processes, int32(each)+1) //nolint:gosec // it is small
+func (m *measurer) held(ctx context.Context, name string, pools, each int) (connections float64, err error) {
+	opened, closeAll, err := m.pools(ctx, name, 1+pools, int32(each)+1) //nolint:gosec // it is small
 	if err != nil {
 		return 0, err
 	}
@@ -63,8 +73,8 @@ func (m *measurer) held(ctx context.Context, name string, processes, each int) (
 	holder, waiting := opened[0], opened[1:]
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
-	errs := make(chan error, 1+processes*each)
-	run := func(in mode.Mode, op *work.Operation) { all.Go(func() { errs <- persist(ctx, in, op) }) }
+	errs := make(chan error, 1+pools*each)
+	run := func(in mode.Mode, op *work.Operation) { all.Go(func() { errs <- m.persist(ctx, in, op) }) }
 	held := wanted(name, 0)
 	enter := sync.OnceFunc(func() { close(inside) })
 	held.Between = func(ctx context.Context) error {
@@ -96,8 +106,8 @@ func (m *measurer) held(ctx context.Context, name string, processes, each int) (
 	return connections, err
 }
 
-// processes opens a mode as so many processes would, each of which has done something already.
-func (m *measurer) processes(ctx context.Context, name string, n int, connections int32) (opened []mode.Mode, closeAll func(), err error) {
+// pools opens a mode so many times, each with pools of its own as a process has, and has each do something.
+func (m *measurer) pools(ctx context.Context, name string, n int, connections int32) (opened []mode.Mode, closeAll func(), err error) {
 	closeAll = func() {
 		for _, o := range opened {
 			o.Close()
@@ -110,7 +120,7 @@ func (m *measurer) processes(ctx context.Context, name string, n int, connection
 			return nil, nil, err
 		}
 		opened = append(opened, o)
-		if err := persist(ctx, o, apart(name, worker)()); err != nil {
+		if err := m.persist(ctx, o, apart(name, worker)()); err != nil {
 			closeAll()
 			return nil, nil, err
 		}
@@ -145,9 +155,9 @@ func (m *measurer) sample(ctx context.Context, waiting []mode.Mode) float64 {
 	}
 }
 
-// handOff measures how long an operation takes, the wait for its turn included, where processes want one row all the time.
+// handOff measures how long an operation takes, the wait for its turn included, where workers with a pool each want one row all the time.
 func (m *measurer) handOff(ctx context.Context, name string) error {
-	opened, closeAll, err := m.processes(ctx, name, workers, 2)
+	opened, closeAll, err := m.pools(ctx, name, workers, 2)
 	if err != nil {
 		return err
 	}
@@ -161,7 +171,7 @@ func (m *measurer) handOff(ctx context.Context, name string) error {
 	for worker, o := range opened {
 		all.Go(func() {
 			for errs[worker] == nil && time.Since(began) < m.plan.handOff {
-				errs[worker] = took.time(func() error { return persist(bounded, o, wanted(name, worker)) })
+				errs[worker] = took.time(func() error { return m.persist(bounded, o, wanted(name, worker)) })
 			}
 			if errs[worker] != nil {
 				cancel() // the others too
@@ -169,19 +179,35 @@ func (m *measurer) handOff(ctx context.Context, name string) error {
 		})
 	}
 	all.Wait()
-	// A lock that whoever has just released it takes again has a short median, and a long wait for the others.
-	for _, q := range []struct {
-		name            string
-		value, baseline float64
-	}{
-		{"p50", took.quantileMS(0.5), m.figures[name].P50MS},
-		{"p99", took.quantileMS(0.99), m.figures[name].P99MS},
-	} {
-		m.rows = append(m.rows, report.Figure{
-			Name:  fmt.Sprintf("hand-off among %d processes, %s: %s", workers, q.name, name),
-			Value: q.value, Unit: "ms", Against: fmt.Sprintf("nobody else wants the row, %s: %s", q.name, name),
-			Ratio: ratio(q.value, q.baseline), Met: true,
-		})
-	}
+	m.handOffs[name] = &took
 	return errors.Join(errs...)
+}
+
+// compareHandOffs sets the hand-offs against those of a row lock, or where it was not measured, of the common recipe, or else of the first mode: all
+// have the same contention.
+func (m *measurer) compareHandOffs() {
+	var against string
+	for _, name := range slices.Concat([]string{mode.ForUpdate, mode.RedisLock}, m.options.Modes) {
+		if m.handOffs[name] != nil {
+			against = name
+			break
+		}
+	}
+	// A lock that whoever has just released it takes again has a short median, and a long wait for the others.
+	for _, name := range m.options.Modes {
+		took := m.handOffs[name]
+		if took == nil {
+			continue
+		}
+		for _, q := range []struct {
+			name  string
+			share float64
+		}{{"p50", 0.5}, {"p99", 0.99}} {
+			title, value := fmt.Sprintf("hand-off among %d pools, %s: ", workers, q.name), took.quantileMS(q.share)
+			m.rows = append(m.rows, report.Figure{
+				Name: title + name, Value: value, Unit: "ms",
+				Against: title + against, Ratio: ratio(value, m.handOffs[against].quantileMS(q.share)),
+			})
+		}
+	}
 }

@@ -16,7 +16,7 @@ func (m *none) Run(ctx context.Context, op *work.Operation) error {
 	if err != nil {
 		return err
 	}
-	return m.transaction(ctx, func(tx pgx.Tx) error { return work.Write(ctx, tx, op, seen) })
+	return m.writeOnce(ctx, op, seen)
 }
 
 // forUpdate locks the rows as it reads them.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fencepost-pg/fencepost/internal/compare/mode"
 	"github.com/fencepost-pg/fencepost/internal/compare/work"
@@ -132,7 +134,36 @@ func TestWhatIsLeftOut(t *testing.T) {
 			t.Errorf("mode %s is left out of everything", name)
 		}
 	}
-	if mode.LeftOut(mode.None, work.Counter, true) == "" || mode.LeftOut(mode.Unique, work.Counter, true) == "" {
+	if mode.LeftOut(mode.ForUpdate, work.Invoice, true) == "" || mode.LeftOut(mode.Unique, work.Counter, true) == "" {
 		t.Error("a mode does what it cannot do")
+	}
+}
+
+// Which modes a clock that jumps can happen to is as counted.
+func TestWhichModesReadTheClock(t *testing.T) {
+	t.Parallel()
+	servers := redisServers(t)
+	for _, name := range mode.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := work.Counter
+			if name == mode.Unique {
+				w = work.Invoice
+			}
+			c := newCell(t, name, w, servers)
+			var reads atomic.Int64
+			c.config.Clock = func() time.Time {
+				reads.Add(1)
+				return time.Now()
+			}
+			m := c.open(t)
+			opened := reads.Load()
+			if err := m.Run(t.Context(), work.Plan{Workload: w, Seed: 5}.Operations()()); err != nil {
+				t.Error(err)
+			}
+			if got := reads.Load() - opened; (got > 0) != mode.ReadsClock(name) {
+				t.Errorf("the clock was read %d times", got)
+			}
+		})
 	}
 }

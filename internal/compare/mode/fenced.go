@@ -36,7 +36,8 @@ func newStore(name string, c Config, s *servers) (*fencepost.Store, error) {
 type fenced struct {
 	*servers
 	store *fencepost.Store
-	naive bool
+
+	unguarded, unwatched bool // as in Config
 }
 
 func (m *fenced) Run(ctx context.Context, op *work.Operation) error {
@@ -55,10 +56,10 @@ func (m *fenced) Run(ctx context.Context, op *work.Operation) error {
 
 func (m *fenced) write(ctx context.Context, lease *fencepost.Lease, op *work.Operation, seen *work.Seen) error {
 	switch {
-	case m.naive:
-		return m.transaction(ctx, func(tx pgx.Tx) error {
-			return once(ctx, tx, op, func() error { return work.Write(ctx, tx, op, seen) })
-		})
+	case m.unwatched:
+		return m.writeOnce(ctx, op, seen)
+	case m.unguarded:
+		return m.writeWatched(ctx, lease, op, seen)
 	case op.Keyed:
 		_, err := fencepost.Once(ctx, lease, op.ID, op.Rows, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 			return struct{}{}, work.Write(ctx, tx, op, seen)
@@ -66,6 +67,17 @@ func (m *fenced) write(ctx context.Context, lease *fencepost.Lease, op *work.Ope
 		return err
 	}
 	return m.store.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error { return work.Write(ctx, tx, op, seen) }, lease)
+}
+
+// writeWatched looks at the lease where Store.Tx does, before the transaction and before its COMMIT, and has no guard.
+func (m *fenced) writeWatched(ctx context.Context, lease *fencepost.Lease, op *work.Operation, seen *work.Seen) error {
+	if err := lease.Err(); err != nil {
+		return err
+	}
+	return m.transaction(ctx, func(tx pgx.Tx) error {
+		err := once(ctx, tx, op, func() error { return work.Write(ctx, tx, op, seen) })
+		return errors.Join(lease.Err(), err)
+	})
 }
 
 // inOneTransaction holds a lock that lasts as long as its transaction, and does everything in that.

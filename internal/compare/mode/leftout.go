@@ -14,8 +14,6 @@ func LeftOut(name string, w work.Workload, keyed bool) string {
 		return "there is no row to lock before it is inserted"
 	case name == Optimistic && w == work.Invoice:
 		return "there is no row with a version before it is inserted"
-	case (name == None || name == RedisLock) && keyed:
-		return "the recipe has no idempotency key"
 	}
 	return ""
 }

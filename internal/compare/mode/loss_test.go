@@ -36,13 +36,13 @@ func (c *cell) overtake(t *testing.T, leave func(ctx context.Context)) (a work.A
 }
 
 // A Redis that forgets its leases loses updates where nothing but the lease stands before the write, and none behind the
-// fence.
+// fence. The control looks at its lease all the same: that PostgreSQL refuses is all that is missing.
 func TestARedisThatForgetsLosesUpdatesWithoutTheGuard(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		mode  string
-		naive bool
-		lost  int64
+		mode      string
+		unguarded bool
+		lost      int64
 	}{
 		{mode.RedisLock, false, 1},
 		{mode.RedisLease, true, 1},
@@ -50,13 +50,16 @@ func TestARedisThatForgetsLosesUpdatesWithoutTheGuard(t *testing.T) {
 		{mode.RedisLease, false, 0},
 		{mode.RedisQuorum, false, 0},
 	} {
-		t.Run(nameOf(tt.mode, tt.naive), func(t *testing.T) {
+		t.Run(nameOf(tt.mode, tt.unguarded, false), func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, tt.mode, work.HandOff, redisServers(t))
-			c.config.Naive = tt.naive
+			c.config.Unguarded = tt.unguarded
 			a, told := c.overtake(t, func(ctx context.Context) { c.flush(ctx, t) })
 			if want := (work.Audit{Effects: 2, LostUpdates: tt.lost}); a != want {
 				t.Errorf("the audit is %+v, want %+v; the holder was told %v", a, want, told)
+			}
+			if byPostgres := mode.RefusedByPostgres(told); byPostgres != (tt.lost == 0) {
+				t.Errorf("that PostgreSQL refused is %v: the holder was told %v", byPostgres, told)
 			}
 			if refused := mode.OutcomeOf(told) == mode.Refused; refused != (tt.lost == 0) {
 				t.Errorf("the holder was told %v", told)
@@ -70,20 +73,21 @@ func TestARedisThatForgetsLosesUpdatesWithoutTheGuard(t *testing.T) {
 func TestAHolderThatSleepsPastItsTTL(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		mode  string
-		naive bool
-		lost  int64
+		mode                 string
+		unguarded, unwatched bool
+		lost                 int64
 	}{
-		{mode.RedisLock, false, 1},
-		{mode.RedisLease, true, 1},
-		{mode.RedisLease, false, 0},
+		{mode.RedisLock, false, false, 1},
+		{mode.RedisLease, true, true, 1},
+		{mode.RedisLease, true, false, 0}, // the holder itself sees it
+		{mode.RedisLease, false, false, 0},
 	} {
-		t.Run(nameOf(tt.mode, tt.naive), func(t *testing.T) {
+		t.Run(nameOf(tt.mode, tt.unguarded, tt.unwatched), func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, tt.mode, work.HandOff, redisServers(t))
 			var mu sync.Mutex
 			var ahead time.Duration
-			c.config.Naive, c.config.TTL = tt.naive, 300*time.Millisecond
+			c.config.Unguarded, c.config.Unwatched, c.config.TTL = tt.unguarded, tt.unwatched, 300*time.Millisecond
 			c.config.Clock = func() time.Time {
 				mu.Lock()
 				defer mu.Unlock()
@@ -104,9 +108,12 @@ func TestAHolderThatSleepsPastItsTTL(t *testing.T) {
 	}
 }
 
-func nameOf(name string, naive bool) string {
-	if naive {
-		return name + " without the guard"
+func nameOf(name string, unguarded, unwatched bool) string {
+	if unguarded {
+		name += " without the guard"
+	}
+	if unwatched {
+		name += " and without looking at the lease"
 	}
 	return name
 }
@@ -116,7 +123,7 @@ func TestAConflictOfVersionsIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.Optimistic, work.HandOff, redisServers(t))
 	a, told := c.overtake(t, func(context.Context) {})
-	if !errors.Is(told, mode.ErrConflict) || mode.OutcomeOf(told) != mode.Refused {
+	if !errors.Is(told, mode.ErrConflict) || mode.OutcomeOf(told) != mode.Refused || !mode.RefusedByPostgres(told) {
 		t.Errorf("the first writer was told %v", told)
 	}
 	if want := (work.Audit{Effects: 2}); a != want {

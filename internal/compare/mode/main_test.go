@@ -116,12 +116,19 @@ func (c *cell) crowd(t *testing.T, p work.Plan, workers, each int, edit func(*wo
 	return done
 }
 
-func TestANaiveModeWithoutAGuardIsRefused(t *testing.T) {
+func TestAModeWithoutAGuardCannotDoWithoutIt(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, mode.ForUpdate, work.Counter, redisServers(t))
-	c.config.Naive = true
-	if _, err := mode.Open(t.Context(), c.name, c.config); err == nil {
-		t.Error("the guard of a mode that has none was taken away")
+	for _, c := range []*cell{
+		{name: mode.ForUpdate, config: mode.Config{Unguarded: true}},
+		{name: mode.RedisLock, config: mode.Config{Unguarded: true, Unwatched: true}},
+		{name: mode.RedisLease, config: mode.Config{Unwatched: true}}, // the guard looks
+	} {
+		c.config.PostgresURL, c.config.RedisURLs = "postgres://localhost/x", []string{"redis://localhost"}
+		c.config.TTL, c.config.Namespace = time.Second, "test"
+		if m, err := mode.Open(t.Context(), c.name, c.config); err == nil {
+			m.Close()
+			t.Errorf("%s was opened with %+v", c.name, c.config)
+		}
 	}
 }
 

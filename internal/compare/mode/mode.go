@@ -33,6 +33,18 @@ func UsesRedis(name string) bool {
 	return slices.Contains([]string{RedisLock, RedisLease, RedisQuorum}, name)
 }
 
+// holdsLeases tells whether a mode holds a lease that is its process's, over reading and writing.
+func holdsLeases(name string) bool {
+	return slices.Contains([]string{RedisLease, RedisQuorum, AdvisorySession}, name)
+}
+
+// ReadsClock tells whether a mode reads Config.Clock while it works: only who counts the time of a lease does.
+func ReadsClock(name string) bool { return holdsLeases(name) }
+
+// HoldsUp tells whether a mode keeps others from its rows for as long as a holder's transaction is open, however long that is. In the
+// other modes somebody else goes on, at once or when a TTL has passed; with AdvisorySession from PostgreSQL 14 on.
+func HoldsUp(name string) bool { return name == ForUpdate || name == AdvisoryXact }
+
 // Config is what a mode works with.
 type Config struct {
 	// PostgresURL leads to a database with fencepost's migrations and the tables of package work.
@@ -47,9 +59,10 @@ type Config struct {
 	Connections int32
 	// Clock is this process's wall clock. Default time.Now.
 	Clock func() time.Time
-	// Naive has RedisLease, RedisQuorum and AdvisorySession write through a plain transaction, without the guard.
-	// It is for tests, which see what is lost then. Other modes refuse it.
-	Naive bool
+	// Unguarded has RedisLease, RedisQuorum and AdvisorySession write through a plain transaction: PostgreSQL refuses nothing, and the
+	// holder alone looks at its lease before it commits. Unwatched, for which it must be Unguarded, has it not look either. They are for
+	// tests, which see what is lost then. Other modes refuse them.
+	Unguarded, Unwatched bool
 	// DialPostgres and DialRedis replace how connections are made. Default: as the clients do.
 	DialPostgres, DialRedis func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -68,8 +81,11 @@ type Mode interface {
 // Open makes a mode. ctx bounds what it asks of PostgreSQL, if anything; servers that do not answer show in Run at the latest.
 // Errors: those of the config, and of servers where it asks.
 func Open(ctx context.Context, name string, c Config) (Mode, error) {
-	if c.Naive && !slices.Contains([]string{RedisLease, RedisQuorum, AdvisorySession}, name) {
+	if (c.Unguarded || c.Unwatched) && !holdsLeases(name) {
 		return nil, fmt.Errorf("mode %s has no guard to do without", name)
+	}
+	if c.Unwatched && !c.Unguarded {
+		return nil, errors.New("the guard looks at the lease")
 	}
 	s, err := connect(ctx, name, c)
 	if err != nil {
@@ -91,7 +107,7 @@ func open(name string, c Config, s *servers) (Mode, error) {
 		return &redisLock{servers: s, prefix: c.Namespace + ":lock:", ttl: c.TTL}, nil
 	case RedisLease, RedisQuorum, AdvisorySession:
 		store, err := newStore(name, c, s)
-		return &fenced{servers: s, store: store, naive: c.Naive}, err
+		return &fenced{servers: s, store: store, unguarded: c.Unguarded, unwatched: c.Unwatched}, err
 	case AdvisoryXact:
 		store, err := newStore(name, c, s)
 		return &inOneTransaction{servers: s, store: store}, err

@@ -40,6 +40,12 @@ func OutcomeOf(err error) Outcome {
 	return Unavailable
 }
 
+// RefusedByPostgres tells of the error of an attempt that was Refused whether PostgreSQL did it, by a token or a version, rather than
+// the holder itself, who saw that its lease was over or got none.
+func RefusedByPostgres(err error) bool {
+	return OutcomeOf(err) == Refused && isOneOf(err, ErrConflict, fencepost.ErrStale, fencepost.ErrTokenRegressed)
+}
+
 func isOneOf(err error, outcomes ...error) bool {
 	return slices.ContainsFunc(outcomes, func(o error) bool { return errors.Is(err, o) })
 }

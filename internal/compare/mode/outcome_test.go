@@ -45,6 +45,28 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
+func TestRefusedByPostgres(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{mode.ErrConflict, true},
+		{fmt.Errorf("write: %w", fencepost.ErrStale), true},
+		{errors.Join(fencepost.ErrLost, fencepost.ErrStale), true},
+		{fencepost.ErrTokenRegressed, true},
+		{fencepost.ErrLost, false},
+		{fencepost.ErrHeld, false},
+		{errors.Join(fencepost.ErrStale, fencepost.ErrOutcomeUnknown), false},
+		{fencepost.ErrUnavailable, false},
+	} {
+		if got := mode.RefusedByPostgres(tt.err); got != tt.want {
+			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
+		}
+	}
+}
+
 // scripted is a mode whose attempts end as told.
 type scripted struct{ ends []error }
 

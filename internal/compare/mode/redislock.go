@@ -8,7 +8,6 @@ import (
 	mathrand "math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencepost-pg/fencepost"
@@ -42,7 +41,7 @@ func (m *redisLock) Run(ctx context.Context, op *work.Operation) error {
 	if err != nil {
 		return err
 	}
-	return m.transaction(ctx, func(tx pgx.Tx) error { return work.Write(ctx, tx, op, seen) })
+	return m.writeOnce(ctx, op, seen)
 }
 
 func (m *redisLock) lock(ctx context.Context, key, nonce string) error {

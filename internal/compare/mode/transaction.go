@@ -44,6 +44,13 @@ func once(ctx context.Context, tx pgx.Tx, op *work.Operation, fn func() error) e
 	return fn()
 }
 
+// writeOnce writes in a transaction of its own, with nothing but the key before it.
+func (s *servers) writeOnce(ctx context.Context, op *work.Operation, seen *work.Seen) error {
+	return s.transaction(ctx, func(tx pgx.Tx) error {
+		return once(ctx, tx, op, func() error { return work.Write(ctx, tx, op, seen) })
+	})
+}
+
 // readAndWrite does the whole operation in one transaction that somebody else commits.
 func readAndWrite(ctx context.Context, tx pgx.Tx, op *work.Operation, lock work.Lock) error {
 	return once(ctx, tx, op, func() error {

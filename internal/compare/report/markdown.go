@@ -126,12 +126,12 @@ func markdownCells(r *Report) string {
 			}
 		}
 	}
-	return markdownTable([]string{"workload", "fault", "mode", "operations", "accepted", "refused", "lost", "duplicates", "unknown", "unavailable"}, rows, 1, 2)
+	return markdownTable([]string{"workload", "fault", "mode", "operations", "accepted", "refused", "of these by PostgreSQL", "lost", "duplicates", "unknown", "unavailable"}, rows, 1, 2)
 }
 
 func cellNumbers(c *Cell) []string {
 	var texts []string
-	for _, n := range []int64{c.Operations, c.Accepted, c.Refused, c.LostUpdates, c.Duplicates, c.Unknown} {
+	for _, n := range []int64{c.Operations, c.Accepted, c.Refused, c.RefusedByPostgres, c.LostUpdates, c.Duplicates, c.Unknown} {
 		texts = append(texts, strconv.FormatInt(n, 10))
 	}
 	return append(texts, seconds(c.UnavailableS))

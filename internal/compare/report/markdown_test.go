@@ -40,7 +40,7 @@ func TestRefresh(t *testing.T) {
 	for _, part := range []string{
 		"# Prose\n\n<!-- generated: overview -->\n\n| counter | none |", "\n\nKept | as it is.\n\n", "<!-- end -->\nLast.\n",
 		"| `none` | **12345 lost** | **12346 lost** |", "| `unique` | – |", "**7 lost**, **3 twice** |",
-		"| counter | pause | `redis-lock` | 1100 | 1090 | 7 | 2 | 0 | 1 | 0.35 s |",
+		"| counter | pause | `redis-lock` | 1100 | 1090 | 7 | 1 | 2 | 0 | 1 | 0.35 s |",
 		"| `redis-lock` | 1575 | 1.91 ms | 21.2 ms | 2.0 | 2.2 | 0.0 |",
 		"| redis-lease, 1 write per lease | 310 writes/s | for-update, 1 write | 0.400 | 0.90 | ✕ missed |",
 		"- unique (counter, transfer, batch, hand-off): a unique", "| postgres | 15.18 |",

@@ -71,7 +71,7 @@ func WorkloadsExplained() []Named {
 	return []Named{
 		{WorkloadCounter, "Read one row, add one, write it back. Every update that was lost is missing from the count."},
 		{WorkloadTransfer, "Take from one row and give to another; the sum must hold."},
-		{WorkloadInvoice, "Insert one invoice for each number; a second one is a duplicate."},
+		{WorkloadInvoice, "Insert one invoice for each number; a second one is a duplicate, which is the damage here: nothing is lost by it."},
 		{WorkloadBatch, "Change many rows in one go."},
 		{WorkloadHandOff, "All workers want the same row all the time."},
 	}
@@ -88,6 +88,6 @@ func FaultsExplained() []Named {
 		{FaultCutPostgres, "The network between one worker and PostgreSQL is cut for longer than a lease lasts."},
 		{FaultCommitReplyLost, "PostgreSQL commits, and the reply to COMMIT never arrives."},
 		{FaultBackendKilled, "The PostgreSQL backends that serve a worker are terminated."},
-		{FaultClockJump, "The wall clock of one worker jumps by an hour, and back."},
+		{FaultClockJump, "The clock that one worker reads as its wall clock steps by an hour, and back."},
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// fencePicture is the picture at the head of the page: a post for each mode, fallen where it lost updates.
+// fencePicture is the picture at the head of the page: a post for each mode, fallen where it lost row changes.
 type fencePicture struct {
 	Width int
 	Desc  string
@@ -17,7 +17,7 @@ type post struct {
 	Mode   string
 	X      int // the middle
 	Fallen bool
-	Lost   string // how many updates
+	Lost   string // how many row changes
 }
 
 // rail is a piece of wood between two neighbours that stand.
@@ -55,7 +55,7 @@ func newFencePicture(r *Report) fencePicture {
 		f.Width += slot
 	}
 	f.Posts = append(f.Posts, standing...)
-	f.Desc = "Updates lost over all cells: " + strings.Join(words, ", ") + "."
+	f.Desc = "Row changes lost over all cells: " + strings.Join(words, ", ") + "."
 	return f
 }
 

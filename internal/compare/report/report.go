@@ -32,9 +32,12 @@ type Cell struct {
 	Accepted int64 `json:"accepted"`
 	// Refused are the attempts that a fence, a lease or a version turned away.
 	Refused int64 `json:"refused"`
-	// LostUpdates are the effects that were committed, or acknowledged, and are gone.
+	// RefusedByPostgres are those of Refused that PostgreSQL turned away; of the others the client noticed by itself that it must not write.
+	RefusedByPostgres int64 `json:"refused_by_postgres"`
+	// LostUpdates are the effects that were committed, or acknowledged, and are gone: changes of rows, of which a transfer makes two and
+	// a batch many.
 	LostUpdates int64 `json:"lost_updates"`
-	// Duplicates are the operations that took effect more than once.
+	// Duplicates are the operations that took effect more than once. Of invoices, whose number may be there once, they are the damage.
 	Duplicates int64 `json:"duplicates"`
 	// Unknown are the operations whose outcome no worker ever learnt.
 	Unknown int64 `json:"unknown"`
@@ -42,6 +45,15 @@ type Cell struct {
 	UnavailableS float64 `json:"unavailable_s"`
 	// Struck is true where the fault was seen to strike. A run with a fault that missed fails.
 	Struck bool `json:"struck"`
+}
+
+// Damage counts what must not happen behind a guard: the row changes that were lost, and the invoices that are there twice. A reply to COMMIT
+// that was lost excuses an invoice that had no idempotency key: no guard could have known the second attempt from a new operation.
+func (c *Cell) Damage() int64 {
+	if c.Workload == WorkloadInvoice && (c.Fault != FaultCommitReplyLost || c.Keyed) {
+		return c.LostUpdates + c.Duplicates
+	}
+	return c.LostUpdates
 }
 
 // LeftOut is a cell that was not run.
@@ -78,8 +90,8 @@ type Figure struct {
 	Ratio   float64 `json:"ratio"`
 	// Target is the least ratio wanted; nil where none is.
 	Target *float64 `json:"target"`
-	// Met is false where there is a target and it was missed.
-	Met bool `json:"met"`
+	// Met says whether the target was reached; nil where there is none.
+	Met *bool `json:"met"`
 }
 
 // Settings say how the run was made.

@@ -15,17 +15,17 @@ import (
 
 // small is a report with one of each.
 func small() *report.Report {
-	target := 0.75
+	target, missed := 0.75, false
 	return &report.Report{
 		Cells: []report.Cell{{
 			Mode: report.ModeNone, Workload: report.WorkloadCounter, Fault: report.FaultPause, Keyed: true,
-			Operations: 9, Accepted: 8, Refused: 7, LostUpdates: 6, Duplicates: 5, Unknown: 4, UnavailableS: 0.25, Struck: true,
+			Operations: 9, Accepted: 8, Refused: 7, RefusedByPostgres: 3, LostUpdates: 6, Duplicates: 5, Unknown: 4, UnavailableS: 0.25, Struck: true,
 		}},
 		LeftOut: []report.LeftOut{{Mode: report.ModeUnique, Workload: report.WorkloadCounter, Fault: report.FaultPause, Reason: "it only inserts"}},
 		Modes: []report.ModeFigures{{
 			Mode: report.ModeNone, OpsPerS: 1, P50MS: 2, P99MS: 3, ConnectionsHeld: 4, RoundTripsRedis: 5, RoundTripsPostgres: 6,
 		}},
-		Figures:  []report.Figure{{Name: "a", Value: 3, Unit: "writes/s", Against: "b", Ratio: 0.5, Target: &target}},
+		Figures:  []report.Figure{{Name: "a", Value: 3, Unit: "writes/s", Against: "b", Ratio: 0.5, Target: &target, Met: &missed}, {Name: "c", Value: 1, Unit: "ms", Against: "d", Ratio: 1}},
 		Versions: map[string]string{"go": "go1.26"},
 		Settings: report.Settings{
 			Seed: math.MaxUint64, DurationS: 2.5, TTLS: 0.5, Workers: 3, Quick: true, Command: "fencepost compare", Date: time.Unix(0, 0).UTC(),
@@ -35,11 +35,12 @@ func small() *report.Report {
 }
 
 // smallJSON spells out every key that a reader may rely on.
-const smallJSON = `{"cells":[{"mode":"none","workload":"counter","fault":"pause","keyed":true,"operations":9,"accepted":8,"refused":7,` +
+const smallJSON = `{"cells":[{"mode":"none","workload":"counter","fault":"pause","keyed":true,"operations":9,"accepted":8,"refused":7,"refused_by_postgres":3,` +
 	`"lost_updates":6,"duplicates":5,"unknown":4,"unavailable_s":0.25,"struck":true}],` +
 	`"left_out":[{"mode":"unique","workload":"counter","fault":"pause","keyed":false,"reason":"it only inserts"}],` +
 	`"modes":[{"mode":"none","ops_per_s":1,"p50_ms":2,"p99_ms":3,"connections_held":4,"round_trips_redis":5,"round_trips_postgres":6}],` +
-	`"figures":[{"name":"a","value":3,"unit":"writes/s","against":"b","ratio":0.5,"target":0.75,"met":false}],` +
+	`"figures":[{"name":"a","value":3,"unit":"writes/s","against":"b","ratio":0.5,"target":0.75,"met":false},` +
+	`{"name":"c","value":1,"unit":"ms","against":"d","ratio":1,"target":null,"met":null}],` +
 	`"versions":{"go":"go1.26"},` +
 	`"settings":{"seed":"18446744073709551615","duration_s":2.5,"ttl_s":0.5,"workers":3,"quick":true,"command":"fencepost compare",` +
 	`"date":"1970-01-01T00:00:00Z","fsync":"on","synchronous_commit":"off"}}`
@@ -99,6 +100,7 @@ func TestValidate(t *testing.T) {
 		"UnavailableS is -1":      func(r *report.Report) { r.Cells[0].UnavailableS = -1 },
 		"LostUpdates is -1":       func(r *report.Report) { r.Cells[0].LostUpdates = -1 },
 		"8 of 7 operations":       func(r *report.Report) { r.Cells[0].Operations = 7 },
+		"8 of 7 refusals":         func(r *report.Report) { r.Cells[0].RefusedByPostgres = 8 },
 		`"hope" is no mode`:       func(r *report.Report) { r.Cells[0].Mode = "hope" },
 		`"" is no workload`:       func(r *report.Report) { r.Cells[0].Workload = "" },
 		`"fire" is no fault`:      func(r *report.Report) { r.Cells[0].Fault = "fire" },

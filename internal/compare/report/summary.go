@@ -27,7 +27,8 @@ func Summary(r *Report) []string {
 type tally struct {
 	what  string
 	count func(*Cell) int64
-	none  bool // it names those that did not
+	unit  string // what is counted, one of it; where it is not said by what
+	none  bool   // it names those that did not
 }
 
 func tallies() []tally {
@@ -40,10 +41,11 @@ func tallies() []tally {
 		}
 	}
 	return []tally{
-		{what: "Lost updates", count: func(c *Cell) int64 { return c.LostUpdates }},
+		{what: "Lost updates", unit: "row change", count: func(c *Cell) int64 { return c.LostUpdates }},
 		{what: "Done more than once, without an idempotency key", count: keyed(false)},
 		{what: "Done more than once, with one", count: keyed(true)},
-		{what: "Nothing lost in any cell", count: func(c *Cell) int64 { return c.LostUpdates }, none: true},
+		{what: "Invoices there twice, though no reply was lost or there was a key", count: func(c *Cell) int64 { return c.Damage() - c.LostUpdates }},
+		{what: "Nothing lost in any cell", count: (*Cell).Damage, none: true},
 	}
 }
 
@@ -62,10 +64,21 @@ func (t *tally) modes(r *Report) []string {
 		case t.none && cells > 0 && sum == 0:
 			found = append(found, mode)
 		case !t.none && sum > 0:
-			found = append(found, fmt.Sprintf("%s (%d)", mode, sum))
+			found = append(found, fmt.Sprintf("%s (%s)", mode, t.amount(sum)))
 		}
 	}
 	return found
+}
+
+func (t *tally) amount(n int64) string {
+	text := fmt.Sprint(n)
+	if t.unit != "" {
+		text += " " + t.unit
+	}
+	if t.unit != "" && n != 1 {
+		text += "s"
+	}
+	return text
 }
 
 // SettingsRows are the settings and versions for people, those that are not known left out.

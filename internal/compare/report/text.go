@@ -63,14 +63,14 @@ func (t *text) details(all []matrix) {
 		return
 	}
 	t.title("Every cell")
-	g := grid{heads: []string{"mode", "", "accepted", "refused", "lost", "duplicates", "unknown", "unavailable"}}
+	g := grid{heads: []string{"mode", "", "accepted", "refused", "of these\nby\nPostgreSQL", "lost", "duplicates", "unknown", "unavail-\nable"}}
 	for _, m := range all {
 		for i, c := range m.Columns {
 			g.band(m.Workload + ", " + c.Label())
 			for _, row := range m.Rows {
 				if cell := row.Entries[i].Cell; cell != nil {
-					g.add(field{Text: "  " + row.Mode}, verdictField(cell), count(cell.Accepted), count(cell.Refused), harm(cell.LostUpdates),
-						harm(cell.Duplicates), count(cell.Unknown), field{Text: seconds(cell.UnavailableS)})
+					g.add(field{Text: "  " + row.Mode}, verdictField(cell), count(cell.Accepted), count(cell.Refused),
+						count(cell.RefusedByPostgres), harm(cell.LostUpdates), harm(cell.Duplicates), count(cell.Unknown), field{Text: seconds(cell.UnavailableS)})
 				}
 			}
 		}
@@ -107,7 +107,7 @@ func (t *text) overviews(all []matrix) {
 	if len(all) == 0 {
 		return
 	}
-	t.title("What went wrong (LOST: updates lost; TWICE: done more than once; -: left out)")
+	t.title("What went wrong (LOST: row changes lost; TWICE: done more than once; -: left out)")
 	for len(all) > 0 {
 		width, n := len(all[0].Columns), 1
 		for n < len(all) && width+len(all[n].Columns) <= len(Faults())+1 {
@@ -226,9 +226,9 @@ func (t *text) figures(figures []Figure) {
 		f := &figures[i]
 		met := field{f.Verdict(), good}
 		switch {
-		case f.Target == nil:
+		case f.Met == nil:
 			met.Tone = plain
-		case !f.Met:
+		case !*f.Met:
 			met.Tone = bad
 		}
 		g.add(field{Text: wrap(strings.Fields(f.Name), 34)}, field{Text: f.ValueText()}, field{Text: decimals(f.Ratio, 3)},
@@ -240,9 +240,9 @@ func (t *text) figures(figures []Figure) {
 // Verdict says in a word whether the target was met.
 func (f *Figure) Verdict() string {
 	switch {
-	case f.Target == nil:
+	case f.Met == nil:
 		return "-"
-	case f.Met:
+	case *f.Met:
 		return "yes"
 	default:
 		return "NO"

@@ -82,6 +82,9 @@ func (c *Cell) validate() error {
 	if c.Accepted > c.Operations {
 		return fmt.Errorf("%d of %d operations were accepted", c.Accepted, c.Operations)
 	}
+	if c.RefusedByPostgres > c.Refused {
+		return fmt.Errorf("%d of %d refusals were by PostgreSQL", c.RefusedByPostgres, c.Refused)
+	}
 	return sane(*c)
 }
 

@@ -79,7 +79,7 @@ func (w *worker) between(ctx context.Context, id string) error {
 	if order == nil {
 		return nil
 	}
-	w.report(Event{What: IsBetween, ID: id})
+	w.report(Event{What: IsBetween, ID: id, ClockReads: w.clock.readsSinceStep()})
 	if *order == orderPause {
 		return process.StopSelf()
 	}
@@ -92,8 +92,31 @@ func (w *worker) between(ctx context.Context, id string) error {
 }
 
 // clock is a wall clock that jumps when told to. It is safe for concurrent use.
-type clock struct{ ahead atomic.Int64 }
+type clock struct {
+	mu      sync.Mutex
+	ahead   time.Duration
+	stepped bool
+	reads   int64 // since it jumped last
+}
 
-func (c *clock) step(by time.Duration) { c.ahead.Add(int64(by)) }
+func (c *clock) step(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+	c.stepped, c.reads = true, 0
+}
 
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stepped {
+		c.reads++
+	}
+	return time.Now().Add(c.ahead)
+}
+
+func (c *clock) readsSinceStep() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads
+}

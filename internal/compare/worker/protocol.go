@@ -18,8 +18,9 @@ type Config struct {
 	RedisURLs   []string      `json:"redis_urls"`
 	TTL         time.Duration `json:"ttl"`
 	Namespace   string        `json:"namespace"`
-	// Naive is that of mode.Config.
-	Naive bool `json:"naive"`
+	// Unguarded and Unwatched are those of mode.Config.
+	Unguarded bool `json:"unguarded"`
+	Unwatched bool `json:"unwatched"`
 	// Attempt bounds one attempt at an operation, the time in which the worker is stopped included. Default: the longer
 	// of 4 s and 8 TTLs.
 	Attempt time.Duration `json:"attempt"`
@@ -49,8 +50,8 @@ type What string
 const (
 	IsReady   What = "ready"   // connections are open; it waits for the order to start
 	IsBegun   What = "begun"   // an operation has begun: ID, Rows
-	IsAttempt What = "attempt" // an attempt has not been accepted: ID, Outcome, Error; the operation is tried again
-	IsBetween What = "between" // at Between, where an order had it say so: ID. Then it stops itself, or waits to go on
+	IsAttempt What = "attempt" // an attempt has not been accepted: ID, Outcome, Error, ByPostgres; the operation is tried again
+	IsBetween What = "between" // at Between, where an order had it say so: ID, ClockReads. Then it stops itself, or waits to go on
 	IsEnded   What = "ended"   // an operation has ended: ID, Rows, Outcome (accepted, or that of the last attempt where time was up)
 	IsStopped What = "stopped" // the last event of a worker that was told to stop
 	IsFailed  What = "failed"  // the last event of a worker that cannot go on: Error
@@ -63,6 +64,10 @@ type Event struct {
 	Rows    []int64      `json:"rows,omitempty"`
 	Outcome mode.Outcome `json:"outcome,omitempty"`
 	Error   string       `json:"error,omitempty"`
+	// ByPostgres tells of an attempt that was refused that PostgreSQL did it; see mode.RefusedByPostgres.
+	ByPostgres bool `json:"by_postgres,omitempty"`
+	// ClockReads is, at Between, how often the mode has read the wall clock since that jumped last; 0 where it has not jumped.
+	ClockReads int64 `json:"clock_reads,omitempty"`
 	// Doubt tells of an operation that ended that at least one attempt at it had an unknown outcome.
 	Doubt bool `json:"doubt,omitempty"`
 	// At is when the parent read it, by its monotonic clock.

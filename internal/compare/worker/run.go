@@ -79,7 +79,7 @@ func (w *worker) work(ctx context.Context) (err error) {
 	c := w.config.withDefaults()
 	w.mode, err = mode.Open(ctx, c.Mode, mode.Config{
 		PostgresURL: c.PostgresURL, RedisURLs: c.RedisURLs, TTL: c.TTL, Namespace: c.Namespace,
-		Label: fmt.Sprintf("worker %d", c.Worker), Clock: w.clock.now, Naive: c.Naive,
+		Label: fmt.Sprintf("worker %d", c.Worker), Clock: w.clock.now, Unguarded: c.Unguarded, Unwatched: c.Unwatched,
 	})
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (w *worker) do(ctx context.Context, op *work.Operation, attempt time.Durati
 	doubt := false
 	outcome, err := mode.Persist(ctx, w.mode, op, attempt, func(o mode.Outcome, err error) {
 		doubt = doubt || o == mode.Unknown
-		w.report(Event{What: IsAttempt, ID: op.ID, Outcome: o, Error: err.Error()})
+		w.report(Event{What: IsAttempt, ID: op.ID, Outcome: o, Error: err.Error(), ByPostgres: mode.RefusedByPostgres(err)})
 	})
 	ended := Event{What: IsEnded, ID: op.ID, Rows: op.Rows, Outcome: outcome, Doubt: doubt}
 	if err != nil {

@@ -23,6 +23,8 @@ type Sum struct {
 	Operations int64 // that were begun
 	Accepted   int64 // operations
 	Refused    int64 // attempts
+	// RefusedByPostgres are those of them that PostgreSQL refused.
+	RefusedByPostgres int64
 	// Unknown are operations that were not accepted in the end and may have been done: an attempt's outcome was unknown,
 	// or the worker ended in the middle.
 	Unknown int64
@@ -68,7 +70,7 @@ func (t *Tally) Watch(e Event) {
 		t.sum.Operations++
 		t.open[e.ID] = struct{}{}
 	case IsAttempt:
-		t.attempt(e.Outcome)
+		t.attempt(&e)
 	case IsEnded:
 		delete(t.open, e.ID)
 		switch {
@@ -83,10 +85,13 @@ func (t *Tally) Watch(e Event) {
 	}
 }
 
-func (t *Tally) attempt(o mode.Outcome) {
-	switch o {
+func (t *Tally) attempt(e *Event) {
+	switch e.Outcome {
 	case mode.Refused:
 		t.sum.Refused++
+		if e.ByPostgres {
+			t.sum.RefusedByPostgres++
+		}
 	case mode.Unknown:
 		t.sum.Doubts++
 	case mode.Unavailable:

@@ -17,6 +17,7 @@ func TestATallyCounts(t *testing.T) {
 		{What: worker.IsReady},
 		{What: worker.IsBegun, ID: "done"},
 		{What: worker.IsAttempt, ID: "done", Outcome: mode.Refused},
+		{What: worker.IsAttempt, ID: "done", Outcome: mode.Refused, ByPostgres: true},
 		{What: worker.IsAttempt, ID: "done", Outcome: mode.Unknown},
 		{What: worker.IsAttempt, ID: "done", Outcome: mode.Unavailable},
 		{What: worker.IsEnded, ID: "done", Rows: []int64{3}, Outcome: mode.Accepted, Doubt: true, At: time.Now()},
@@ -30,8 +31,8 @@ func TestATallyCounts(t *testing.T) {
 		tally.Watch(e)
 	}
 	got := tally.Sum()
-	counts := [6]int64{got.Operations, got.Accepted, got.Refused, got.Unknown, got.Doubts, got.Failures}
-	if want := [6]int64{4, 1, 1, 2, 1, 1}; counts != want {
+	counts := [7]int64{got.Operations, got.Accepted, got.Refused, got.RefusedByPostgres, got.Unknown, got.Doubts, got.Failures}
+	if want := [7]int64{4, 1, 2, 1, 2, 1, 1}; counts != want {
 		t.Errorf("got %v, want %v", counts, want)
 	}
 	if len(got.Acknowledged) != 1 || got.Acknowledged[0].ID != "done" || got.Acknowledged[0].Rows[0] != 3 {

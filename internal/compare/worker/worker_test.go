@@ -43,7 +43,7 @@ func TestWorkersWorkUntilTheyAreStopped(t *testing.T) {
 }
 
 // A process that is stopped between reading and writing, and past its TTL, overwrites what others have done since, unless there
-// is a fence before the write. The second line is the control: the same lease, without the guard.
+// is a fence before the write. The second line is the control: the same lease, without the guard and without looking at the lease.
 func TestAWorkerStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -58,12 +58,12 @@ func TestAWorkerStoppedPastItsTTL(t *testing.T) {
 	} {
 		name := tt.mode
 		if tt.naive {
-			name += " without the guard"
+			name += " without the guard and without looking at the lease"
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, tt.mode, work.HandOff)
-			c.config.TTL, c.config.Naive = 400*time.Millisecond, tt.naive
+			c.config.TTL, c.config.Unguarded, c.config.Unwatched = 400*time.Millisecond, tt.naive, tt.naive
 			stopped, _ := c.start(t, 0)
 			must(t, stopped.Begin())
 			_, err := stopped.PauseNext(soon(t))
@@ -133,6 +133,14 @@ func TestAClockThatJumpsEndsTheLease(t *testing.T) {
 	}
 	if !refused {
 		t.Error("no attempt was refused")
+	}
+	if e.ClockReads != 0 {
+		t.Errorf("%d reads after a jump that had not been", e.ClockReads)
+	}
+	again, err := h.AnnounceNext(soon(t))
+	must(t, err, h.GoOn())
+	if again.ClockReads == 0 {
+		t.Error("the clock was not read after it had jumped")
 	}
 	must(t, h.Stop(soon(t)))
 	if got := c.audit(t); got.LostUpdates != 0 || got.Duplicates != 0 {
