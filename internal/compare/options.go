@@ -42,8 +42,9 @@ const (
 	// ttl is how long leases and locks last. So short, since many cells wait for one to run out; so long, since a machine that is busy with
 	// other cells must not be what ends them.
 	ttl = 750 * time.Millisecond
-	// longTTL is for cells in which no lease may run out by itself.
-	longTTL = 10 * ttl
+	// longTTL is for cells in which no lease may run out by itself, nor be renewed before others have taken over: a renewal would find
+	// out, and it is PostgreSQL that is to be seen there.
+	longTTL = 40 * ttl
 
 	cellPatience = time.Minute
 
