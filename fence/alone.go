@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // guardArgs is how many arguments guarded adds.
@@ -45,18 +46,60 @@ func claimedAlone(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt st
 	return err
 }
 
-// alone sends one statement that commits by itself, and returns how many rows it changed. It goes as a batch, which tells
-// what befell it while it was being prepared, when it had changed nothing, from what befell it later.
-func alone(ctx context.Context, conn *pgx.Conn, verb string, stmt statement) (int64, error) {
-	var b pgx.Batch
-	changed := affected(&b, stmt)
+// alone sends one statement that commits by itself, and returns how many rows it changed. A text that is new to the connection
+// goes as a batch, which tells what befell it while it was being prepared, when it had changed nothing, from what befell it later.
+func alone(ctx context.Context, conn *pgx.Conn, verb string, stmt statement) (changed int64, err error) {
 	before := unsynced(conn)
-	err := conn.SendBatch(ctx, &b).Close() // the commit comes after the statement's own answer
+	known := knownTexts(conn)
+	if known.has(stmt.sql) {
+		var tag pgconn.CommandTag
+		tag, err = conn.Exec(ctx, stmt.sql, stmt.args...)
+		changed = tag.RowsAffected()
+	} else {
+		var b pgx.Batch
+		affected := affected(&b, stmt)
+		err = conn.SendBatch(ctx, &b).Close() // the commit comes after the statement's own answer
+		changed = *affected
+	}
 	if err != nil {
+		known.clear() // pgx prepares a text anew after an error
 		return 0, interpret(ctx, verb, err, !unprepared(err))
 	}
-	return *changed, waited(conn, verb, before)
+	known.add(stmt.sql)
+	return changed, waited(conn, verb, before)
 }
+
+// textSet is the texts that a connection has run, and so has prepared where it prepares any. A text that is here by mistake
+// can make an outcome unknown that was none, never the other way round.
+type textSet map[string]struct{}
+
+// knownTexts returns those of a connection, which goes with it.
+func knownTexts(conn *pgx.Conn) textSet {
+	const key = "fencepost.texts"
+	data := conn.PgConn().CustomData()
+	known, ok := data[key].(textSet)
+	if !ok {
+		known = textSet{}
+		data[key] = known
+	}
+	return known
+}
+
+func (t textSet) has(sql string) bool {
+	_, ok := t[sql]
+	return ok
+}
+
+// add forgets the others from time to time, as pgx's own cache does.
+func (t textSet) add(sql string) {
+	const most = 256
+	if len(t) >= most {
+		t.clear()
+	}
+	t[sql] = struct{}{}
+}
+
+func (t textSet) clear() { clear(t) }
 
 // wantsATransaction reports whether a statement failed, with nothing written, for what need not be in the way of a
 // transaction, or is told better there.
