@@ -67,6 +67,8 @@ func startBrowser(t *testing.T) context.Context {
 	return ctx
 }
 
+// findBrowser skips where there is no browser, for `make test-browser` is offered to people who have none. In CI that is a
+// failure: there the page is always looked at.
 func findBrowser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
