@@ -13,27 +13,11 @@ import (
 
 	"github.com/fencepost-pg/fencepost/internal/compare/work"
 	"github.com/fencepost-pg/fencepost/internal/compare/worker"
-	"github.com/fencepost-pg/fencepost/internal/services"
+	"github.com/fencepost-pg/fencepost/internal/compare/workertest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// beWorker is what this binary is to be when it is started again, as its last argument.
-const beWorker = "compare-worker"
-
-func TestMain(m *testing.M) {
-	services.RunHostIfAsked()
-	if os.Args[len(os.Args)-1] == beWorker {
-		if err := worker.Run(context.Background(), os.Stdin, os.Stdout); err != nil {
-			panic(err)
-		}
-		return
-	}
-	// A binary built with -race sleeps for a second at its end otherwise; workers inherit this.
-	if err := os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"); err != nil {
-		panic(err)
-	}
-	testenv.Main(m)
-}
+func TestMain(m *testing.M) { workertest.Main(m) }
 
 // patience bounds every wait of a test.
 const patience = 20 * time.Second
@@ -97,7 +81,7 @@ func command(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{self, beWorker}
+	return []string{self, workertest.Argument}
 }
 
 func must(t *testing.T, errs ...error) {
