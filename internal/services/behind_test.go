@@ -57,7 +57,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			v := startVictim(t, end, services.WayLocal)
-			pids := pidsOf(t, &v.services)
+			data := dataOf(t, &v.services)
+			pids := pidsOf(t, &v.services, data)
 			for _, pid := range pids {
 				if !alive(pid) {
 					t.Fatalf("process %d is not running: the test looks at the wrong one", pid)
@@ -69,6 +70,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			v.end()
 			waitUntil(t, "servers to end", func() bool { return !slices.ContainsFunc(pids, alive) })
 			waitUntil(t, "the folder to be removed", func() bool { return isEmpty(t, v.dir) })
+			waitUntil(t, "the data to be removed, which may be in memory", func() bool { return isGone(data) })
 		})
 	}
 }
@@ -125,18 +127,29 @@ func startVictim(t *testing.T, end string, way services.Way) *victimProcess {
 	return v
 }
 
-// pidsOf asks the servers for their process ids.
-func pidsOf(t *testing.T, s *services.Services) []int {
+// dataOf asks PostgreSQL where its data lies.
+func dataOf(t *testing.T, s *services.Services) (data string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.PostgresURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	var data string
 	if err := conn.QueryRow(t.Context(), "SHOW data_directory").Scan(&data); err != nil {
 		t.Fatal(err)
 	}
+	return data
+}
+
+// isGone tells whether a folder of data is not there any more, nor the one around it.
+func isGone(data string) bool {
+	_, err := os.Stat(filepath.Dir(data))
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// pidsOf finds the servers' process ids.
+func pidsOf(t *testing.T, s *services.Services, data string) []int {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ type boxSpec struct {
 	args     []string
 	port     string // in the container, such as "5432/tcp"
 	hostPort int    // 0: any
+	memory   string // a folder in the container to be kept in memory; "" for none
 }
 
 // run creates and starts a container. It is owned from the moment it exists.
@@ -50,6 +51,9 @@ func (d *docker) run(ctx context.Context, own func(server), s boxSpec) (*box, er
 			h.PortBindings = network.PortMap{inner: {{
 				HostIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}), HostPort: strconv.Itoa(s.hostPort),
 			}}}
+			if s.memory != "" {
+				h.Tmpfs = map[string]string{s.memory: ""}
+			}
 		}),
 	)
 	b := &box{DockerContainer: c, client: d.client, port: s.hostPort}
@@ -175,20 +179,26 @@ type dockerPostgres struct {
 	password string
 }
 
-func (d *docker) startPostgres(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
+func (d *docker) startPostgres(ctx context.Context, own func(server), spec postgresSpec) (hurtable, string, string, error) {
 	if err := errors.Join(d.ensureImage(ctx, d.postgresImage), d.ensureReaper(ctx)); err != nil {
 		return nil, "", "", err
 	}
 	s := &dockerPostgres{password: randomPassword()}
+	env := map[string]string{"POSTGRES_USER": postgresUser, "POSTGRES_DB": "postgres", "POSTGRES_INITDB_ARGS": "--no-sync"}
+	var memory string
+	if spec.inMemory {
+		memory = "/fencepost"
+		env["PGDATA"] = memory + "/data"
+	}
+	hashed, err := scramSecret(s.password)
+	if err != nil {
+		return nil, "", "", err
+	}
+	env["POSTGRES_PASSWORD"] = hashed
 	var version string
-	err := d.onPort(func(port int) (_ *box, err error) {
+	err = d.onPort(func(port int) (_ *box, err error) {
 		s.box, err = d.run(ctx, own, boxSpec{
-			image: d.postgresImage,
-			env: map[string]string{
-				"POSTGRES_USER": postgresUser, "POSTGRES_PASSWORD": s.password, "POSTGRES_DB": "postgres",
-				"POSTGRES_INITDB_ARGS": "--no-sync",
-			},
-			args: args,
+			image: d.postgresImage, env: env, args: spec.args, memory: memory,
 			port: "5432/tcp", hostPort: port,
 		})
 		if err == nil {

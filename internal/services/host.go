@@ -41,7 +41,7 @@ type hurtable interface {
 
 // platform starts servers in one of the ways.
 type platform interface {
-	startPostgres(ctx context.Context, own func(server), args []string) (pg hurtable, url, description string, err error)
+	startPostgres(ctx context.Context, own func(server), spec postgresSpec) (pg hurtable, url, description string, err error)
 	startRedis(ctx context.Context, own func(server), args []string) (r hurtable, url, description string, err error)
 	// ready sees that both servers can be had, before either is started.
 	ready(ctx context.Context) error
@@ -160,7 +160,7 @@ func (h *host) startServices(ctx context.Context, r request) (a answer, err erro
 	}
 	var pgErr, redisErr error
 	var both sync.WaitGroup
-	both.Go(func() { _, a.PostgresURL, a.Postgres, pgErr = p.startPostgres(ctx, h.own, postgresSettings(r.Durable)) })
+	both.Go(func() { _, a.PostgresURL, a.Postgres, pgErr = p.startPostgres(ctx, h.own, sharedPostgres(r.Durable)) })
 	both.Go(func() { _, a.RedisURL, a.Redis, redisErr = p.startRedis(ctx, h.own, nil) })
 	both.Wait()
 	if err := errors.Join(pgErr, redisErr); err != nil {
@@ -183,8 +183,8 @@ func (h *host) startPostgres(ctx context.Context, r request) (a answer, err erro
 	if err != nil {
 		return answer{}, err
 	}
-	args := append(postgresSettings(r.Durable), r.Args...)
-	h.hurt, a.PostgresURL, a.Postgres, err = p.startPostgres(ctx, h.own, args)
+	spec := postgresSpec{args: append(postgresSettings(r.Durable), r.Args...)}
+	h.hurt, a.PostgresURL, a.Postgres, err = p.startPostgres(ctx, h.own, spec)
 	return a, err
 }
 

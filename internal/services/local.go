@@ -18,6 +18,7 @@ import (
 // local is the way of installed programs.
 type local struct {
 	dir  string   // temporary folder, removed by stop
+	ram  string   // another, in memory; "" for none
 	user *account // nil: as ourselves
 }
 
@@ -32,7 +33,7 @@ func newLocal(ctx context.Context) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := tempFolder(ctx, user)
+	dir, err := tempFolder(ctx, user, os.TempDir(), "/tmp", "/var/tmp")
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,9 @@ func (l *local) ready(context.Context) error {
 	return errors.Join(pgErr, redisErr)
 }
 
-func (l *local) stop(context.Context) error { return os.RemoveAll(l.dir) }
+func (l *local) stop(context.Context) error {
+	return errors.Join(os.RemoveAll(l.dir), os.RemoveAll(l.ram))
+}
 
 // serverAccount picks whom to run servers as: PostgreSQL refuses to run as root.
 func serverAccount() (*account, error) {
@@ -68,9 +71,9 @@ func serverAccount() (*account, error) {
 
 // tempFolder makes a folder that the servers' user owns and can reach. Root's
 // TMPDIR may lie where nobody else may look, so other places follow.
-func tempFolder(ctx context.Context, user *account) (string, error) {
+func tempFolder(ctx context.Context, user *account, places ...string) (string, error) {
 	var errs []error
-	for _, root := range slices.Compact([]string{os.TempDir(), "/tmp", "/var/tmp"}) {
+	for _, root := range slices.Compact(places) {
 		dir, err := os.MkdirTemp(root, "fencepost-")
 		if err != nil {
 			errs = append(errs, err)
@@ -97,6 +100,20 @@ func handOver(ctx context.Context, dir string, user *account) error {
 		return fmt.Errorf("user %s cannot work in %s: %w", user.name, dir, err)
 	}
 	return nil
+}
+
+// memory returns a folder in memory; the one given, on disk, where there is none or too little room in it.
+func (l *local) memory(ctx context.Context, disk string) string {
+	const place, enough = "/dev/shm", 1 << 30
+	if room(place) < enough {
+		return disk
+	}
+	dir, err := tempFolder(ctx, l.user, place)
+	if err != nil {
+		return disk
+	}
+	l.ram = dir
+	return dir
 }
 
 // folder makes a folder of a server's own.

@@ -68,6 +68,23 @@ func postgresSettings(durable bool) []string {
 	return args
 }
 
+// postgresSpec says how to run a server.
+type postgresSpec struct {
+	args []string
+	// inMemory keeps the data in memory where that can be had, for a server that is not started twice. Each test makes a database of
+	// some 300 files and removes it, which costs a file system on a disk more than PostgreSQL itself.
+	inMemory bool
+}
+
+// sharedPostgres is for the server that all tests of a binary share: its data goes with it.
+func sharedPostgres(durable bool) postgresSpec {
+	spec := postgresSpec{args: postgresSettings(durable), inMemory: !durable}
+	if spec.inMemory {
+		spec.args = append(spec.args, "-c", "max_wal_size=256MB")
+	}
+	return spec
+}
+
 // localPostgres is a postgres child process, started and ended many times.
 type localPostgres struct {
 	l         *local
@@ -79,7 +96,7 @@ type localPostgres struct {
 	now       *process
 }
 
-func (l *local) startPostgres(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
+func (l *local) startPostgres(ctx context.Context, own func(server), spec postgresSpec) (hurtable, string, string, error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, "", "", err
@@ -88,10 +105,14 @@ func (l *local) startPostgres(ctx context.Context, own func(server), args []stri
 	if err != nil {
 		return nil, "", "", err
 	}
-	s := &localPostgres{l: l, bin: bin, dir: dir, password: randomPassword(), args: args}
+	home := dir
+	if spec.inMemory {
+		home = l.memory(ctx, dir)
+	}
+	s := &localPostgres{l: l, bin: bin, dir: dir, password: randomPassword(), args: spec.args}
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	if s.data, err = l.initdb(ctx, bin, dir, s.password); err != nil {
+	if s.data, err = l.initdb(ctx, bin, dir, home, s.password); err != nil {
 		return nil, "", "", err
 	}
 	own(s)
@@ -167,12 +188,16 @@ func (l *local) askUntilReady(ctx context.Context, p *process, address string) (
 	return version, nil
 }
 
-func (l *local) initdb(ctx context.Context, bin, dir, password string) (data string, err error) {
-	secret := filepath.Join(dir, "password")
-	if err := l.file(secret, password+"\n"); err != nil {
+func (l *local) initdb(ctx context.Context, bin, dir, home, password string) (data string, err error) {
+	hashed, err := scramSecret(password)
+	if err != nil {
 		return "", err
 	}
-	data = filepath.Join(dir, "data")
+	secret := filepath.Join(dir, "password")
+	if err := l.file(secret, hashed+"\n"); err != nil {
+		return "", err
+	}
+	data = filepath.Join(home, "data")
 	cmd := processSpec{
 		path: filepath.Join(bin, "initdb"), dir: dir, user: l.user,
 		args: []string{
