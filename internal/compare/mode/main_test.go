@@ -20,10 +20,20 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // attempt is longer than anything here should take.
 const attempt = 20 * time.Second
 
-// redisServers are three that only one test uses.
-func redisServers(t *testing.T) (urls []string) {
+// sharedRedis is for a mode that needs one server and for a test that does it no harm.
+func sharedRedis(t *testing.T) []string {
 	t.Helper()
-	for range 3 {
+	return []string{testenv.RedisURL(t)}
+}
+
+// redisServers are for a mode, and only one test uses them.
+func redisServers(t *testing.T, name string) (urls []string) {
+	t.Helper()
+	n := 1
+	if name == mode.RedisQuorum {
+		n = 3
+	}
+	for range n {
 		urls = append(urls, testenv.OwnRedis(t).URL())
 	}
 	return urls
@@ -38,9 +48,17 @@ type cell struct {
 
 func newCell(t *testing.T, name string, w work.Workload, redisURLs []string) *cell {
 	t.Helper()
+	c := newCells(t, name, redisURLs)
+	c.reset(t, w)
+	return c
+}
+
+// newCells is for one run after the other, each after a reset: a database of its own for each takes longer than the run.
+func newCells(t *testing.T, name string, redisURLs []string) *cell {
+	t.Helper()
 	url := testenv.Database(t)
 	c := &cell{pool: testenv.PoolOn(t, url), name: name}
-	if err := errors.Join(work.CreateTables(t.Context(), c.pool), work.Reset(t.Context(), c.pool, w)); err != nil {
+	if err := work.CreateTables(t.Context(), c.pool); err != nil {
 		t.Fatal(err)
 	}
 	// The database's name is nobody else's.
@@ -49,6 +67,13 @@ func newCell(t *testing.T, name string, w work.Workload, redisURLs []string) *ce
 		c.config.RedisURLs = redisURLs[:1]
 	}
 	return c
+}
+
+func (c *cell) reset(t *testing.T, w work.Workload) {
+	t.Helper()
+	if err := work.Reset(t.Context(), c.pool, w); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (c *cell) open(t *testing.T) mode.Mode {
