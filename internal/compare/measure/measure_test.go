@@ -2,7 +2,6 @@ package measure_test
 
 import (
 	"errors"
-	"math"
 	"net"
 	"strings"
 	"testing"
@@ -72,9 +71,12 @@ func wantCosts(t *testing.T, r *measure.Result) {
 	if len(r.Modes) != len(want) {
 		t.Errorf("%d modes were measured, want %d", len(r.Modes), len(want))
 	}
+	// On a machine with other work, the share of a quorum that comes too late to count is given back, and where a server has
+	// been left behind the token is written back to all.
+	late := map[string]float64{mode.RedisQuorum: 1 + 3}
 	for _, f := range r.Modes {
 		w := want[f.Mode]
-		if !near(f.RoundTripsRedis, w.redis) || !near(f.RoundTripsPostgres, w.postgres) || f.ConnectionsHeld != w.held {
+		if !near(f.RoundTripsRedis, w.redis, late[f.Mode]) || !near(f.RoundTripsPostgres, w.postgres, 0) || f.ConnectionsHeld != w.held {
 			t.Errorf("%+v, want %+v", f, w)
 		}
 		if f.OpsPerS <= 0 || f.P50MS <= 0 || f.P99MS < f.P50MS {
@@ -83,9 +85,8 @@ func wantCosts(t *testing.T, r *measure.Result) {
 	}
 }
 
-// near leaves room for what now and then comes besides: the share of a quorum that came too late, a connection that is
-// looked at.
-func near(got, want float64) bool { return math.Abs(got-want) < 1 }
+// near leaves room for what comes now and then, such as a connection that is looked at, and for what may come besides.
+func near(got, want, besides float64) bool { return got > want-1 && got < want+besides+1 }
 
 // Waiters of an advisory lock do not all sit on a connection where they share a pool.
 func wantSharing(t *testing.T, r *measure.Result) {
