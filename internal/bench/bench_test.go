@@ -72,12 +72,12 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 	}
 	found := map[string]bool{}
 	for _, f := range all {
-		if f.Value <= 0 || f.Ratio <= 0 || f.Against == "" || f.Met == nil {
+		if f.Value <= 0 || f.Ratio <= 0 || f.Against == "" || (f.Met == nil) != (f.Target == nil) {
 			t.Errorf("figure %+v is not whole", f)
 		}
 		name, what, _ := strings.Cut(f.Name, ":")
 		found[name+" "+f.Unit] = true
-		if want := targets[name]; what == "" && want != 0 && (f.Target == nil || *f.Target != want || *f.Met != (f.Ratio >= want)) {
+		if want := targets[name]; what == "" && want != 0 && (f.Target == nil || *f.Target != want || f.Met == nil || *f.Met != (f.Ratio >= want)) {
 			t.Errorf("figure %+v, want target %v and whether the ratio reaches it", f, want)
 		}
 	}

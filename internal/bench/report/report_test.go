@@ -53,13 +53,13 @@ func TestJSON(t *testing.T) {
 		t.Fatalf("got %d figures, want 3 for each of 5 candidates", len(rows))
 	}
 	want := map[string]map[string]any{
-		"by hand":           {"value": 1000.0, "unit": "calls/s", "against": "by hand", "ratio": 1.0, "target": nil, "met": true},
+		"by hand":           {"value": 1000.0, "unit": "calls/s", "against": "by hand", "ratio": 1.0, "target": nil, "met": nil},
 		"short of it":       {"value": 899.0, "unit": "calls/s", "against": "by hand", "ratio": 0.899, "target": 0.9, "met": false},
 		"just so":           {"value": 900.0, "unit": "calls/s", "against": "by hand", "ratio": 0.9, "target": 0.9, "met": true},
-		"<plain>":           {"value": 40.0, "unit": "calls/s", "against": "<plain>", "ratio": 1.0, "target": nil, "met": true},
-		"rich":              {"value": 10.0, "unit": "calls/s", "against": "<plain>", "ratio": 0.25, "target": nil, "met": true},
-		"rich: allocations": {"value": 1.0, "unit": "allocs/call", "against": "<plain>: allocations", "ratio": 0.25, "target": nil, "met": true},
-		"rich: bytes":       {"value": 20.0, "unit": "bytes/call", "against": "<plain>: bytes", "ratio": 0.25, "target": nil, "met": true},
+		"<plain>":           {"value": 40.0, "unit": "calls/s", "against": "<plain>", "ratio": 1.0, "target": nil, "met": nil},
+		"rich":              {"value": 10.0, "unit": "calls/s", "against": "<plain>", "ratio": 0.25, "target": nil, "met": nil},
+		"rich: allocations": {"value": 1.0, "unit": "allocs/call", "against": "<plain>: allocations", "ratio": 0.25, "target": nil, "met": nil},
+		"rich: bytes":       {"value": 20.0, "unit": "bytes/call", "against": "<plain>: bytes", "ratio": 0.25, "target": nil, "met": nil},
 	}
 	for _, row := range rows {
 		name := row["name"].(string)

@@ -17,8 +17,8 @@ type Row struct {
 	Ratio float64 `json:"ratio"`
 	// Target is the least ratio wanted; nil where none is.
 	Target *float64 `json:"target"`
-	// Met is false where there is a target and the ratio is below it.
-	Met bool `json:"met"`
+	// Met says whether the target was reached; nil where there is none.
+	Met *bool `json:"met"`
 }
 
 // The units of figures.
@@ -45,10 +45,11 @@ func Rows(results []measure.Result) []Row {
 func rateRow(s, baseline measure.Series) Row {
 	row := Row{
 		Name: s.Name, Value: s.Rate().Median, Unit: unitRate,
-		Against: baseline.Name, Ratio: s.Ratio(baseline).Median, Met: met(s, baseline),
+		Against: baseline.Name, Ratio: s.Ratio(baseline).Median,
 	}
 	if s.Target != 0 {
-		row.Target = &s.Target
+		reached := met(s, baseline)
+		row.Target, row.Met = &s.Target, &reached
 	}
 	return row
 }
@@ -60,5 +61,5 @@ func countRow(name, against, what, unit string, value, baseline measure.Spread) 
 	if value != baseline {
 		ratio = value.Median / max(baseline.Median, 1e-9)
 	}
-	return Row{Name: name + what, Value: value.Median, Unit: unit, Against: against + what, Ratio: ratio, Met: true}
+	return Row{Name: name + what, Value: value.Median, Unit: unit, Against: against + what, Ratio: ratio}
 }
