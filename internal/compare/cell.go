@@ -123,8 +123,8 @@ func (s *stage) count(ctx context.Context) (*report.Cell, error) {
 		Mode: s.job.mode, Workload: string(s.job.workload), Fault: s.job.fault.Name, Keyed: s.job.keyed,
 		Operations: sum.Operations, Accepted: sum.Accepted, Refused: sum.Refused, Unknown: sum.Unknown,
 		RefusedByPostgres: sum.RefusedByPostgres,
-		LostUpdates:       audit.LostUpdates, Duplicates: audit.Duplicates,
-		UnavailableS: sum.Unavailable.Seconds(), Struck: true,
+		LostUpdates:       audit.LostUpdates, Duplicates: audit.Duplicates, Unbalanced: audit.Unbalanced,
+		UnavailableS: sum.Unavailable.Seconds(),
 	}, nil
 }
 

@@ -16,7 +16,7 @@ type verdict struct {
 	lost, duplicate bool
 }
 
-// verdicts are the claims of the README, each with the cell that holds it. That a fault struck is checked for every one.
+// verdicts are the claims of the README, each with the cell that holds it. A fault that misses ends the run with an error.
 func verdicts() []verdict {
 	in := func(mode, fault string) compare.Cell {
 		return compare.Cell{Mode: mode, Workload: report.WorkloadCounter, Fault: fault}
@@ -71,8 +71,8 @@ func TestVerdicts(t *testing.T) {
 		t.Run(fmt.Sprint(v.cell), func(t *testing.T) {
 			got, ok := compare.Find(found, v.cell)
 			switch {
-			case !ok || !got.Struck:
-				t.Errorf("the fault did not strike: %+v", got)
+			case !ok:
+				t.Error("there is no such cell")
 			case got.LostUpdates > 0 != v.lost:
 				t.Errorf("%d updates were lost: %+v", got.LostUpdates, got)
 			case got.Duplicates > 0 != v.duplicate:

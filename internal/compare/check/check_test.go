@@ -47,7 +47,7 @@ func TestCheckRefuses(t *testing.T) {
 		"unique lost 2 updates":                                func(r *report.Report) { cell(r, "unique", "pause", false).LostUpdates = 2 },
 		"none lost no update":                                  func(r *report.Report) { cell(r, "none", "pause", false).LostUpdates = 0 },
 		"redis-lock lost no update":                            func(r *report.Report) { cell(r, "redis-lock", "pause", false).LostUpdates = 0 },
-		"clock-jump missed: for-update":                        func(r *report.Report) { cell(r, "for-update", "clock-jump", false).Struck = false },
+		"for-update has accounts that are off by 3: pause":     func(r *report.Report) { cell(r, "for-update", "pause", false).Unbalanced = 3 },
 		"optimistic did 1 things twice":                        func(r *report.Report) { cell(r, "optimistic", "commit-reply-lost", true).Duplicates = 1 },
 		"redis-lease made 2 invoices twice: pause":             func(r *report.Report) { invoices(r, "redis-lease").Duplicates = 2 },
 		"had nothing done twice: none, redis-lock, for-update": func(r *report.Report) { onceEach(r) },
@@ -105,7 +105,7 @@ func TestCheckLooksAtTheShape(t *testing.T) {
 	}
 	for want, changed := range map[string]string{
 		"read the report":          "",
-		"a cell has no struck":     strings.Replace(string(text), `,"struck":true`, "", 1),
+		"a cell has no unbalanced": strings.Replace(string(text), `"unbalanced":0,`, "", 1),
 		"a cell has no mode":       strings.Replace(string(text), `"mode"`, `"manner"`, 1),
 		"unknown field \"extra\"":  strings.Replace(string(text), `{"cells"`, `{"extra":1,"cells"`, 1),
 		"after top-level value":    string(text) + "{}",

@@ -19,7 +19,7 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Cell is one mode under one fault, with one workload.
+// Cell is one mode under one fault, with one workload. The fault struck: one that missed ends the run with an error.
 type Cell struct {
 	Mode     string `json:"mode"`
 	Workload string `json:"workload"`
@@ -39,12 +39,12 @@ type Cell struct {
 	LostUpdates int64 `json:"lost_updates"`
 	// Duplicates are the operations that took effect more than once. Of invoices, whose number may be there once, they are the damage.
 	Duplicates int64 `json:"duplicates"`
+	// Unbalanced is how far the sum of all accounts is from what it was, where only transfers change it.
+	Unbalanced int64 `json:"unbalanced"`
 	// Unknown are the operations whose outcome no worker ever learnt.
 	Unknown int64 `json:"unknown"`
 	// UnavailableS is the longest time in which no operation of any worker was accepted, in seconds.
 	UnavailableS float64 `json:"unavailable_s"`
-	// Struck is true where the fault was seen to strike. A run with a fault that missed fails.
-	Struck bool `json:"struck"`
 }
 
 // Damage counts what must not happen behind a guard: the row changes that were lost, and the invoices that are there twice. A reply to COMMIT

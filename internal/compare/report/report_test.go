@@ -19,7 +19,7 @@ func small() *report.Report {
 	return &report.Report{
 		Cells: []report.Cell{{
 			Mode: report.ModeNone, Workload: report.WorkloadCounter, Fault: report.FaultPause, Keyed: true,
-			Operations: 9, Accepted: 8, Refused: 7, RefusedByPostgres: 3, LostUpdates: 6, Duplicates: 5, Unknown: 4, UnavailableS: 0.25, Struck: true,
+			Operations: 9, Accepted: 8, Refused: 7, RefusedByPostgres: 3, LostUpdates: 6, Duplicates: 5, Unbalanced: 2, Unknown: 4, UnavailableS: 0.25,
 		}},
 		LeftOut: []report.LeftOut{{Mode: report.ModeUnique, Workload: report.WorkloadCounter, Fault: report.FaultPause, Reason: "it only inserts"}},
 		Modes: []report.ModeFigures{{
@@ -36,7 +36,7 @@ func small() *report.Report {
 
 // smallJSON spells out every key that a reader may rely on.
 const smallJSON = `{"cells":[{"mode":"none","workload":"counter","fault":"pause","keyed":true,"operations":9,"accepted":8,"refused":7,"refused_by_postgres":3,` +
-	`"lost_updates":6,"duplicates":5,"unknown":4,"unavailable_s":0.25,"struck":true}],` +
+	`"lost_updates":6,"duplicates":5,"unbalanced":2,"unknown":4,"unavailable_s":0.25}],` +
 	`"left_out":[{"mode":"unique","workload":"counter","fault":"pause","keyed":false,"reason":"it only inserts"}],` +
 	`"modes":[{"mode":"none","ops_per_s":1,"p50_ms":2,"p99_ms":3,"connections_held":4,"round_trips_redis":5,"round_trips_postgres":6}],` +
 	`"figures":[{"name":"a","value":3,"unit":"writes/s","against":"b","ratio":0.5,"target":0.75,"met":false},` +

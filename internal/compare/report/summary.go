@@ -42,6 +42,7 @@ func tallies() []tally {
 	}
 	return []tally{
 		{what: "Lost updates", unit: "row change", count: func(c *Cell) int64 { return c.LostUpdates }},
+		{what: "Money made or lost by transfers", count: func(c *Cell) int64 { return c.Unbalanced }},
 		{what: "Done more than once, without an idempotency key", count: keyed(false)},
 		{what: "Done more than once, with one", count: keyed(true)},
 		{what: "Invoices there twice, though no reply was lost or there was a key", count: func(c *Cell) int64 { return c.Damage() - c.LostUpdates }},

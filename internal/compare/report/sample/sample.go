@@ -51,11 +51,14 @@ func add(r *report.Report, workload, fault string, keyed bool, i int64) {
 		}
 		c := report.Cell{
 			Mode: mode, Workload: workload, Fault: fault, Keyed: keyed, Operations: 1000 + 100*i, Accepted: 990 + 100*i, Refused: 7 * i, RefusedByPostgres: i,
-			Unknown: i, UnavailableS: 0.04 + 0.31*float64(i)*float64(at%4), Struck: true,
+			Unknown: i, UnavailableS: 0.04 + 0.31*float64(i)*float64(at%4),
 		}
 		switch {
 		case mode == report.ModeNone:
 			c.LostUpdates = 12345 + i
+			if workload == report.WorkloadTransfer {
+				c.Unbalanced = 2
+			}
 		case mode == report.ModeRedisLock && fault != report.FaultNone:
 			c.LostUpdates = 1 + i
 		}
