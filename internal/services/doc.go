@@ -12,6 +12,9 @@
 //   - local: installed programs, started as child processes on free loopback
 //     ports in a temporary folder.
 //
+// PostgreSQL's data lies in memory where it need not be durable and there is room
+// for it.
+//
 // FENCEPOST_SERVICES set to url, docker or local forces one. If none serves, the
 // error is an [*UnavailableError] that names each way and why it did not.
 //
