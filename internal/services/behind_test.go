@@ -58,6 +58,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			t.Parallel()
 			v := startVictim(t, end, services.WayLocal)
 			data := dataOf(t, &v.services)
+			if place := services.MemoryPlace(); !strings.HasPrefix(data, place) {
+				t.Errorf("the data is in %s, and there is room in %s", data, place)
+			}
 			pids := pidsOf(t, &v.services, data)
 			for _, pid := range pids {
 				if !alive(pid) {
@@ -70,7 +73,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			v.end()
 			waitUntil(t, "servers to end", func() bool { return !slices.ContainsFunc(pids, alive) })
 			waitUntil(t, "the folder to be removed", func() bool { return isEmpty(t, v.dir) })
-			waitUntil(t, "the data to be removed, which may be in memory", func() bool { return isGone(data) })
+			waitUntil(t, "the data to be removed from memory", func() bool { return isGone(data) })
 		})
 	}
 }
@@ -236,11 +239,15 @@ func TestAStartThatIsGivenUpLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	t.Setenv("FENCEPOST_SERVICES", "local")
 	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan []string, 1)
 	go func() {
 		// The folder's first file tells that the host is at work.
-		for isEmptyNow(dir) && ctx.Err() == nil {
+		folders := serverFolders(dir)
+		for len(folders) == 0 && ctx.Err() == nil {
 			<-time.After(time.Millisecond)
+			folders = serverFolders(dir)
 		}
+		begun <- folders
 		cancel()
 	}()
 	s, err := services.Start(ctx, nil)
@@ -254,11 +261,19 @@ func TestAStartThatIsGivenUpLeavesNothing(t *testing.T) {
 	if !isEmpty(t, dir) {
 		t.Error("something is left in the temporary folder")
 	}
+	cancel()
+	for _, folder := range <-begun {
+		inMemory := filepath.Join("/dev/shm", filepath.Base(filepath.Dir(folder)))
+		if _, err := os.Stat(inMemory); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left in memory", inMemory)
+		}
+	}
 }
 
-func isEmptyNow(dir string) bool {
-	names, err := filepath.Glob(filepath.Join(dir, "fencepost-*", "postgres"))
-	return err == nil && len(names) == 0
+// serverFolders are those that a host has made for PostgreSQL.
+func serverFolders(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, "fencepost-*", "postgres")) // fails for a bad pattern alone
+	return names
 }
 
 // TestRootsPrivateFolder: root's TMPDIR may be closed to the servers' user.

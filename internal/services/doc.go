@@ -12,8 +12,8 @@
 //   - local: installed programs, started as child processes on free loopback
 //     ports in a temporary folder.
 //
-// PostgreSQL's data lies in memory where it need not be durable and there is room
-// for it.
+// PostgreSQL's data lies in memory (/dev/shm, or a tmpfs of the container) where it
+// need not be durable and a gigabyte is free.
 //
 // FENCEPOST_SERVICES set to url, docker or local forces one. If none serves, the
 // error is an [*UnavailableError] that names each way and why it did not.
@@ -25,7 +25,8 @@
 // of its own, with a pipe from the user process as its standard input. The end of
 // that pipe is the one signal that reaches the host however the user process ends
 // (return, panic, os.Exit, Ctrl-C, SIGKILL). The host then stops every server,
-// removes containers and temporary folder, and exits.
+// removes containers and temporary folders, and exits. Where the host itself is
+// killed, its folders stay, those in /dev/shm until the machine is started again.
 //
 // The price is one rule: [RunHostIfAsked] must be the first call in main, and in
 // TestMain of a test binary that starts servers.

@@ -52,7 +52,7 @@ func (d *docker) run(ctx context.Context, own func(server), s boxSpec) (*box, er
 				HostIP: netip.AddrFrom4([4]byte{127, 0, 0, 1}), HostPort: strconv.Itoa(s.hostPort),
 			}}}
 			if s.memory != "" {
-				h.Tmpfs = map[string]string{s.memory: ""}
+				h.Tmpfs = map[string]string{s.memory: fmt.Sprintf("size=%d", enoughMemory)}
 			}
 		}),
 	)
@@ -184,19 +184,17 @@ func (d *docker) startPostgres(ctx context.Context, own func(server), spec postg
 		return nil, "", "", err
 	}
 	s := &dockerPostgres{password: randomPassword()}
-	env := map[string]string{"POSTGRES_USER": postgresUser, "POSTGRES_DB": "postgres", "POSTGRES_INITDB_ARGS": "--no-sync"}
+	env := map[string]string{
+		"POSTGRES_USER": postgresUser, "POSTGRES_PASSWORD": s.password, "POSTGRES_DB": "postgres",
+		"POSTGRES_INITDB_ARGS": "--no-sync",
+	}
 	var memory string
-	if spec.inMemory {
+	if spec.inMemory && memoryLeft() >= enoughMemory {
 		memory = "/fencepost"
 		env["PGDATA"] = memory + "/data"
 	}
-	hashed, err := scramSecret(s.password)
-	if err != nil {
-		return nil, "", "", err
-	}
-	env["POSTGRES_PASSWORD"] = hashed
 	var version string
-	err = d.onPort(func(port int) (_ *box, err error) {
+	err := d.onPort(func(port int) (_ *box, err error) {
 		s.box, err = d.run(ctx, own, boxSpec{
 			image: d.postgresImage, env: env, args: spec.args, memory: memory,
 			port: "5432/tcp", hostPort: port,
@@ -206,6 +204,9 @@ func (d *docker) startPostgres(ctx context.Context, own func(server), spec postg
 		}
 		return s.box, err
 	})
+	if err == nil {
+		err = fewRounds(ctx, postgresURL(s.port, s.password), s.password)
+	}
 	if err != nil {
 		return nil, "", "", err
 	}

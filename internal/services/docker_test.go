@@ -2,6 +2,7 @@ package services_test
 
 import (
 	"cmp"
+	"errors"
 	"net/url"
 	"os"
 	"slices"
@@ -99,6 +100,17 @@ func TestDockerServices(t *testing.T) {
 	}
 	if n := len(published(t, api, s.PostgresURL, s.RedisURL)); n != 0 {
 		t.Errorf("%d containers are left", n)
+	}
+}
+
+// Data that is thrown away is kept in the container's memory.
+func TestDockerDataInMemory(t *testing.T) {
+	inDocker(t)
+	if services.MemoryPlace() == "" {
+		missing(t, errors.New("there is too little memory, or it is not known how much"))
+	}
+	if data := dataOf(t, start(t, services.WayDocker)); data != "/fencepost/data" {
+		t.Errorf("the data is in %s", data)
 	}
 }
 

@@ -33,7 +33,7 @@ func newLocal(ctx context.Context) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := tempFolder(ctx, user, os.TempDir(), "/tmp", "/var/tmp")
+	dir, err := tempFolder(ctx, user)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +71,9 @@ func serverAccount() (*account, error) {
 
 // tempFolder makes a folder that the servers' user owns and can reach. Root's
 // TMPDIR may lie where nobody else may look, so other places follow.
-func tempFolder(ctx context.Context, user *account, places ...string) (string, error) {
+func tempFolder(ctx context.Context, user *account) (string, error) {
 	var errs []error
-	for _, root := range slices.Compact(places) {
+	for _, root := range slices.Compact([]string{os.TempDir(), "/tmp", "/var/tmp"}) {
 		dir, err := os.MkdirTemp(root, "fencepost-")
 		if err != nil {
 			errs = append(errs, err)
@@ -102,17 +102,25 @@ func handOver(ctx context.Context, dir string, user *account) error {
 	return nil
 }
 
-// memory returns a folder in memory; the one given, on disk, where there is none or too little room in it.
+// Where Linux has a file system in memory, and how much of it a server must find free. It needs a tenth of that.
+const (
+	memoryPlace  = "/dev/shm"
+	enoughMemory = 1 << 30
+)
+
+// memory returns a folder in memory that has the name of ours; the one given, on disk, where there is too little room.
 func (l *local) memory(ctx context.Context, disk string) string {
-	const place, enough = "/dev/shm", 1 << 30
-	if room(place) < enough {
+	if room(memoryPlace) < enoughMemory {
 		return disk
 	}
-	dir, err := tempFolder(ctx, l.user, place)
-	if err != nil {
+	dir := filepath.Join(memoryPlace, filepath.Base(l.dir))
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return disk
 	}
 	l.ram = dir
+	if err := handOver(ctx, dir, l.user); err != nil {
+		return disk
+	}
 	return dir
 }
 

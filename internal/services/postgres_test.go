@@ -41,7 +41,7 @@ func hurtPostgres(t *testing.T) {
 		}
 	}
 	must(`SELECT FROM current_setting('work_mem') AS w WHERE w = '123kB'`)
-	must(`SELECT FROM pg_authid WHERE rolname = 'postgres' AND rolpassword LIKE 'SCRAM-SHA-256$1:%'`)
+	must(`SELECT FROM pg_authid WHERE rolname = 'postgres' AND rolpassword LIKE 'SCRAM-SHA-256$1000:%'`)
 	must(`SELECT 1 INTO kept`)
 	must(`SELECT 1 INTO UNLOGGED lost`)
 	for what, end := range map[string]func(context.Context) error{"Shut": p.Shut, "Crash": p.Crash} {

@@ -21,7 +21,7 @@ type process struct {
 	err  error         // how it ended; read after done
 }
 
-// processSpec says what to run. Everything lies in dir, which user may write.
+// processSpec says what to run. Everything lies in dir, which user may write, but what args name.
 type processSpec struct {
 	name string // for messages and the log's file name
 	path string

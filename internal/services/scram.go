@@ -1,19 +1,40 @@
 package services
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// scramSecret returns what PostgreSQL keeps of a password, which it takes in the password's place (RFC 5803 has the
-// form). One round of the hash, where PostgreSQL itself would take 4096, is as good for a password that nobody could
-// guess, and tests make thousands of connections.
+// fewRounds has PostgreSQL keep the password hashed with 1000 rounds of SCRAM, where it would take 4096 itself. For a
+// password that nobody could guess that is as good, and tests make thousands of connections. One would do, but lib/pq
+// wants the number to have four digits; and initdb could be given the hash, but not before PostgreSQL 14.
+func fewRounds(ctx context.Context, url, password string) error {
+	secret, err := scramSecret(password)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, "ALTER ROLE "+postgresUser+" PASSWORD '"+secret+"'"); err != nil {
+		return fmt.Errorf("setting the password: %w", err)
+	}
+	return nil
+}
+
+// scramSecret returns what PostgreSQL keeps of a password, in the form of RFC 5803; it has nothing in it that would
+// have to be quoted.
 func scramSecret(password string) (string, error) {
-	const rounds = 1
+	const rounds = 1000
 	salt := make([]byte, 16)
 	_, _ = rand.Read(salt) // never fails
 	salted, err := pbkdf2.Key(sha256.New, password, salt, rounds, sha256.Size)
