@@ -128,12 +128,17 @@ func slowCommit(t *testing.T, b *bundle) (letGo func()) {
 }
 
 // cutDuringCommit cuts the connections through a proxy while a COMMIT waits. pgx then asks the server to
-// cancel what it did on them, which would strike the COMMIT: the proxy swallows that, and says when.
-func cutDuringCommit(proxy *faults.Proxy) (swallowed <-chan struct{}) {
+// cancel what it did on them, which would strike the COMMIT: the proxy swallows that.
+func cutDuringCommit(t *testing.T, proxy *faults.Proxy) {
+	t.Helper()
 	const cancelRequest = "\x04\xd2\x16\x2e"
-	swallowed = proxy.DropNextRequest(faults.Containing(cancelRequest))
+	swallowed := proxy.DropNextRequest(faults.Containing(cancelRequest))
 	proxy.CutOnce()
-	return swallowed
+	select {
+	case <-swallowed:
+	case <-time.After(time.Minute):
+		t.Fatal("pgx has not asked the server to cancel the COMMIT")
+	}
 }
 
 const (
@@ -159,7 +164,7 @@ func TestSettlingWaitsForATransactionInProgress(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- proxied.Tx(ctx, setValue("late"), l) }()
 			until(t, b.pool, commitWaits)
-			<-cutDuringCommit(proxy)
+			cutDuringCommit(t, proxy)
 			until(t, b.pool, settleAsked)
 			cancel()
 			if !commits {
@@ -204,7 +209,7 @@ func TestSettlingIsBounded(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- proxied.Tx(t.Context(), setValue("late"), l) }()
 	until(t, b.pool, commitWaits)
-	<-cutDuringCommit(proxy)
+	cutDuringCommit(t, proxy)
 	err := <-done
 	if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the caller's context has not ended: %v", err)
