@@ -72,7 +72,7 @@ func plans(name string, workloads []work.Workload) (all []work.Plan) {
 // The control: without coordination, all of those who have read before anybody writes lose what the others write.
 func TestWithoutCoordinationUpdatesAreLost(t *testing.T) {
 	t.Parallel()
-	servers := sharedRedis(t)
+	servers := redisServers(t, mode.None)
 	for w, want := range map[work.Workload]work.Audit{
 		work.HandOff: {Effects: workers, LostUpdates: workers - 1},
 		work.Batch:   {Effects: workers, LostUpdates: (workers - 1) * 50},

@@ -84,7 +84,7 @@ func TestAHolderThatSleepsPastItsTTL(t *testing.T) {
 	} {
 		t.Run(nameOf(tt.mode, tt.unguarded, tt.unwatched), func(t *testing.T) {
 			t.Parallel()
-			c := newCell(t, tt.mode, work.HandOff, sharedRedis(t))
+			c := newCell(t, tt.mode, work.HandOff, redisServers(t, tt.mode))
 			var mu sync.Mutex
 			var ahead time.Duration
 			c.config.Unguarded, c.config.Unwatched, c.config.TTL = tt.unguarded, tt.unwatched, 300*time.Millisecond
@@ -121,7 +121,7 @@ func nameOf(name string, unguarded, unwatched bool) string {
 // A version that has changed is told to the caller, who reads again.
 func TestAConflictOfVersionsIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCell(t, mode.Optimistic, work.HandOff, sharedRedis(t))
+	c := newCell(t, mode.Optimistic, work.HandOff, redisServers(t, mode.Optimistic))
 	a, told := c.overtake(t, func(context.Context) {})
 	if !errors.Is(told, mode.ErrConflict) || mode.OutcomeOf(told) != mode.Refused || !mode.RefusedByPostgres(told) {
 		t.Errorf("the first writer was told %v", told)
@@ -137,7 +137,7 @@ func TestConnectionsHeldByAWaiter(t *testing.T) {
 	for name, want := range map[string]int{mode.RedisLock: 0, mode.RedisLease: 0, mode.ForUpdate: 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCell(t, name, work.HandOff, sharedRedis(t))
+			c := newCell(t, name, work.HandOff, redisServers(t, name))
 			holder, waiter := c.open(t), c.open(t)
 			next := work.Plan{Workload: work.HandOff, Seed: 5}.Operations()
 			inside, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 2)

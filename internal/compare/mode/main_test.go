@@ -20,12 +20,6 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // attempt is longer than anything here should take.
 const attempt = 20 * time.Second
 
-// sharedRedis is for a mode that needs one server and for a test that does it no harm.
-func sharedRedis(t *testing.T) []string {
-	t.Helper()
-	return []string{testenv.RedisURL(t)}
-}
-
 // redisServers are for a mode, and only one test uses them.
 func redisServers(t *testing.T, name string) (urls []string) {
 	t.Helper()
