@@ -119,13 +119,18 @@ func (s *stage) count(ctx context.Context) (*report.Cell, error) {
 	if sum.Accepted == 0 {
 		return nil, errors.New("nothing was accepted at all")
 	}
+	return s.job.cell(&sum, audit), nil
+}
+
+// cell is what is reported of a job.
+func (j *job) cell(sum *worker.Sum, audit work.Audit) *report.Cell {
 	return &report.Cell{
-		Mode: s.job.mode, Workload: string(s.job.workload), Fault: s.job.fault.Name, Keyed: s.job.keyed,
+		Mode: j.mode, Workload: string(j.workload), Fault: j.fault.Name, Keyed: j.keyed,
 		Operations: sum.Operations, Accepted: sum.Accepted, Refused: sum.Refused, Unknown: sum.Unknown,
 		RefusedByPostgres: sum.RefusedByPostgres,
 		LostUpdates:       audit.LostUpdates, Duplicates: audit.Duplicates, Unbalanced: audit.Unbalanced,
 		UnavailableS: sum.Unavailable.Seconds(),
-	}, nil
+	}
 }
 
 // workersGone waits until no worker has a backend any more: one whose process has ended may still be about to commit.

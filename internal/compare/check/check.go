@@ -110,7 +110,7 @@ func doneTwice(c report.Cell) bool {
 	return asksNobody && c.Workload == report.WorkloadCounter && c.Fault == report.FaultCommitReplyLost && !c.Keyed && c.Duplicates > 0
 }
 
-// guarded sees that the modes with a guard lost nothing, did nothing twice that had a key, and made no invoice twice where every reply came.
+// guarded sees that the modes with a guard lost nothing, neither made nor lost money by a transfer, did nothing twice that had a key, and made no invoice twice where every reply came.
 func guarded(r *report.Report) error {
 	var errs []error
 	for _, c := range r.Cells {

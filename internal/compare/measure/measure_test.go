@@ -71,9 +71,9 @@ func wantCosts(t *testing.T, r *measure.Result) {
 	if len(r.Modes) != len(want) {
 		t.Errorf("%d modes were measured, want %d", len(r.Modes), len(want))
 	}
-	// On a machine with other work, the share of a quorum that comes too late to count is given back, and where a server has
-	// been left behind the token is written back to all.
-	late := map[string]float64{mode.RedisQuorum: 1 + 3}
+	// On a machine with other work, the share of a quorum that comes too late to count is given back, and where a server was
+	// left behind by it the token is written back to all three. Neither happens every time.
+	late := map[string]float64{mode.RedisQuorum: 2}
 	for _, f := range r.Modes {
 		w := want[f.Mode]
 		if !near(f.RoundTripsRedis, w.redis, late[f.Mode]) || !near(f.RoundTripsPostgres, w.postgres, 0) || f.ConnectionsHeld != w.held {
