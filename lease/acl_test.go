@@ -44,8 +44,8 @@ func connectAs(t *testing.T, addr string, acl []string) *redis.Client {
 	return client
 }
 
-// useAll goes through everything that a manager does, waiting and handing on included.
-func useAll(ctx context.Context, t *testing.T, client redis.UniversalClient) error {
+// useAll goes through everything that a manager does, waiting and handing on included. The admin sees who waits.
+func useAll(ctx context.Context, t *testing.T, admin, client redis.UniversalClient) error {
 	t.Helper()
 	m := manager(t, client, lease.Options{Prefix: "fencepost:billing", CounterIdle: 48 * time.Hour, PollEvery: time.Hour})
 	first, err := m.Acquire(ctx, "r", time.Minute, &lease.AcquireOptions{Floor: 7})
@@ -72,13 +72,33 @@ func useAll(ctx context.Context, t *testing.T, client redis.UniversalClient) err
 		}
 		third <- err
 	}()
-	// Whoever of the two came first, one gives up and the other is told.
-	time.AfterFunc(300*time.Millisecond, quit)
+	// Whoever of the two came first, one gives up and the other is told: it alone is left to be handed the lease, and the
+	// last release meets an empty queue.
+	waiting := func() int64 { return admin.ZCard(ctx, "fencepost:billing:{r}:queue").Val() }
+	until(ctx, func() bool { return waiting() == 2 || isClosed(gaveUp) }) // at once, for want of a right
+	quit()
 	<-gaveUp
+	until(ctx, func() bool { return waiting() <= 1 })
 	if err := first.Release(ctx); err != nil {
 		return err
 	}
 	return <-third
+}
+
+// until looks every millisecond, for as long as ctx lasts: Redis tells nobody who waits.
+func until(ctx context.Context, done func() bool) {
+	for ctx.Err() == nil && !done() {
+		<-time.After(time.Millisecond)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func TestTheDocumentedRightsSuffice(t *testing.T) {
@@ -88,7 +108,7 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	client := connectAs(t, server.Addr(), acl)
-	if err := useAll(ctx, t, client); err != nil {
+	if err := useAll(ctx, t, testenv.RedisOn(t, server.URL()), client); err != nil {
 		t.Errorf("with the documented rights: %v", err)
 	}
 	if err := client.Get(ctx, "fencepost:other:{r}:lease").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
@@ -101,11 +121,11 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	for _, right := range []string{"+set", "+get", "+incr", "+del", "+exists", "+pexpire", "+zadd", "+zpopmin"} {
 		less := append(append([]string{}, acl...), "-"+right[1:])
 		short, stop := context.WithTimeout(ctx, time.Second)
-		if err := useAll(short, t, connectAs(t, server.Addr(), less)); err == nil {
+		admin := testenv.RedisOn(t, server.URL())
+		if err := useAll(short, t, admin, connectAs(t, server.Addr(), less)); err == nil {
 			t.Errorf("without %s all went well: the line asks for more than is needed", right)
 		}
 		stop()
-		admin := testenv.RedisOn(t, server.URL())
 		if err := admin.FlushAll(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
