@@ -1,6 +1,7 @@
 package advisory_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/advisory"
@@ -64,3 +66,26 @@ type steppedClock struct{ by atomic.Int64 }
 
 func (c *steppedClock) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
 func (c *steppedClock) step(d time.Duration) { c.by.Add(int64(d)) }
+
+// lacking is a pool on the database of another, under a role; the right is taken from everybody but the owner.
+func lacking(t *testing.T, pool *pgxpool.Pool, right string) *pgxpool.Pool {
+	t.Helper()
+	role := "lacking_" + pool.Config().ConnConfig.Database
+	for _, sql := range []string{`CREATE ROLE ` + role, `REVOKE ` + right + ` FROM PUBLIC`} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), `DROP ROLE `+role) })
+	config := pool.Config()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `SET ROLE `+role)
+		return err
+	}
+	limited, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(limited.Close)
+	return limited
+}

@@ -26,15 +26,7 @@ func TestInvariant9_AWaiterIsNoHolder(t *testing.T) {
 	}
 	defer nowhere.Close()
 	a := locker(t, nowhere, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	waiter := make(chan error)
-	go func() {
-		_, err := a.Acquire(ctx, "r", nil)
-		waiter <- err
-	}()
-	for a.Users() == 0 {
-		runtime.Gosched()
-	}
+	cancel, waiter := wait(t, a, "r")
 	_, err = a.TryAcquire(t.Context(), "r", nil)
 	wantNotHeld(t, err)
 	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -46,6 +38,21 @@ func TestInvariant9_AWaiterIsNoHolder(t *testing.T) {
 	err = <-waiter
 	wantNotHeld(t, err)
 	wantErr(t, err, context.Canceled)
+}
+
+// wait has one wait for a resource, until cancelled, and returns when it does.
+func wait(t *testing.T, a *advisory.Locker, resource string) (cancel func(), waiter <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := a.Acquire(ctx, resource, nil)
+		ended <- err
+	}()
+	for a.Users() == 0 {
+		runtime.Gosched()
+	}
+	return cancel, ended
 }
 
 func wantNotHeld(t *testing.T, err error) {
@@ -61,15 +68,7 @@ func TestInvariant9_TheHolderIsNamedAndNotTheWaiter(t *testing.T) {
 	pool := testenv.Pool(t)
 	l := acquire(t, locker(t, pool, &advisory.Options{Label: "holder"}), "r")
 	a := locker(t, pool, &advisory.Options{Label: "waiter"})
-	ctx, cancel := context.WithCancel(t.Context())
-	waiter := make(chan error)
-	go func() {
-		_, err := a.Acquire(ctx, "r", nil)
-		waiter <- err
-	}()
-	for a.Users() == 0 {
-		runtime.Gosched()
-	}
+	cancel, waiter := wait(t, a, "r")
 	_, err := a.TryAcquire(t.Context(), "r", nil)
 	wantErr(t, err, advisory.ErrHeld)
 	wantNotNamed(t, err, "waiter")
@@ -210,25 +209,7 @@ func TestAConnectionOfNoUseIsClosed(t *testing.T) {
 func TestAReleaseNeedsNoNotify(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	role := "mute_" + pool.Config().ConnConfig.Database
-	for _, sql := range []string{
-		`CREATE ROLE ` + role, `REVOKE EXECUTE ON FUNCTION pg_catalog.pg_notify(text, text) FROM PUBLIC`,
-	} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), `DROP ROLE `+role) })
-	config := pool.Config()
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SET ROLE `+role)
-		return err
-	}
-	mute, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mute.Close()
+	mute := lacking(t, pool, `EXECUTE ON FUNCTION pg_catalog.pg_notify(text, text)`)
 	releaseOne(t, locker(t, mute, nil), pool)
 }
 

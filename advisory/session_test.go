@@ -313,28 +313,10 @@ func TestTheSessionHasSettingsOfItsOwn(t *testing.T) {
 func TestAHolderWithoutANameIsStillAHolder(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	role := "limited_" + pool.Config().ConnConfig.Database
-	for _, sql := range []string{
-		`CREATE ROLE ` + role + ` LOGIN PASSWORD 'secret'`, `REVOKE SELECT ON pg_catalog.pg_stat_activity FROM PUBLIC`,
-	} {
-		if _, err := pool.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() { _, _ = pool.Exec(context.Background(), `DROP ROLE `+role) })
-	config := pool.Config()
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `SET ROLE `+role)
-		return err
-	}
-	limited, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer limited.Close()
+	limited := lacking(t, pool, `SELECT ON pg_catalog.pg_stat_activity`)
 	l := acquire(t, locker(t, pool, nil), "r")
 	b := locker(t, limited, nil)
-	_, err = b.TryAcquire(t.Context(), "r", nil)
+	_, err := b.TryAcquire(t.Context(), "r", nil)
 	wantErr(t, err, advisory.ErrHeld)
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)

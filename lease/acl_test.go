@@ -75,7 +75,7 @@ func useAll(ctx context.Context, t *testing.T, admin, client redis.UniversalClie
 	// Whoever of the two came first, one gives up and the other is told: it alone is left to be handed the lease, and the
 	// last release meets an empty queue.
 	waiting := func() int64 { return admin.ZCard(ctx, "fencepost:billing:{r}:queue").Val() }
-	until(ctx, func() bool { return waiting() == 2 || isClosed(gaveUp) }) // at once, for want of a right
+	until(ctx, func() bool { return waiting() == 2 || lease.IsClosed(gaveUp) }) // at once, for want of a right
 	quit()
 	<-gaveUp
 	until(ctx, func() bool { return waiting() <= 1 })
@@ -89,15 +89,6 @@ func useAll(ctx context.Context, t *testing.T, admin, client redis.UniversalClie
 func until(ctx context.Context, done func() bool) {
 	for ctx.Err() == nil && !done() {
 		<-time.After(time.Millisecond)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

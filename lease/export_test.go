@@ -33,5 +33,8 @@ func KeysOf(prefix, resource string) (leaseKey, counterKey string) {
 	return k.lease, k.counter
 }
 
+// IsClosed tells whether a channel has been closed.
+func IsClosed(c <-chan struct{}) bool { return isClosed(c) }
+
 // Milliseconds shows what is sent for a duration.
 func Milliseconds(d time.Duration) int64 { return milliseconds(d) }
