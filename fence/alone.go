@@ -51,7 +51,8 @@ func claimedAlone(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt st
 func alone(ctx context.Context, conn *pgx.Conn, verb string, stmt statement) (changed int64, err error) {
 	before := unsynced(conn)
 	known := knownTexts(conn)
-	if known.has(stmt.sql) {
+	isKnown := known.has(stmt.sql)
+	if isKnown {
 		var tag pgconn.CommandTag
 		tag, err = conn.Exec(ctx, stmt.sql, stmt.args...)
 		changed = tag.RowsAffected()
@@ -65,7 +66,9 @@ func alone(ctx context.Context, conn *pgx.Conn, verb string, stmt statement) (ch
 		known.clear() // pgx prepares a text anew after an error
 		return 0, interpret(ctx, verb, err, !unprepared(err))
 	}
-	known.add(stmt.sql)
+	if !isKnown {
+		known.add(stmt.sql)
+	}
 	return changed, waited(conn, verb, before)
 }
 
