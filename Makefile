@@ -1,8 +1,8 @@
 # Targets for people and for CI. `make` alone lists them.
 
-# What brings a dependency of its own is a module of its own, with the root beside it.
+# A part that brings a dependency of its own is a module of its own, beside the root module.
 EXAMPLES := $(wildcard examples/*/go.mod)
-BROWSER := internal/compare/report/browser
+BROWSER := bench/compare/report/browser
 
 GOLANGCI_LINT ?= $(or $(shell command -v golangci-lint),$(shell go env GOPATH)/bin/golangci-lint)
 
@@ -13,23 +13,27 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  ARGS='...' is passed on by demo, compare, comparison, test and bench."
 
+.PHONY: build
+build: ## build the command-line tool as bin/fencepost
+	@go build -C cmd/fencepost -o '$(CURDIR)/bin/fencepost' .
+
 .PHONY: demo
-demo: ## show on real servers that PostgreSQL refuses a stale writer
+demo: build ## show on real servers that PostgreSQL refuses a stale writer
 	@scripts/ensure-services.sh demo >/dev/null
-	@go run ./cmd/fencepost demo $(ARGS)
+	@bin/fencepost demo $(ARGS)
 
 .PHONY: compare
-compare: ## run the same work under each way of coordinating it, and count what is lost
+compare: build ## run the same work under each way of coordinating it, and count what is lost
 	@scripts/ensure-services.sh demo >/dev/null
-	@go run ./cmd/fencepost compare $(ARGS)
+	@bin/fencepost compare $(ARGS)
 
 .PHONY: comparison
-comparison: ## make the page, the JSON and the tables of docs/comparison.md anew
+comparison: ## make the page, the JSON and the tables of docs/comparison.md
 	@scripts/comparison.sh $(ARGS)
 
 .PHONY: test
-test: ## run all tests on real servers, with the race detector
-	@scripts/test.sh $(ARGS)
+test: ## run all tests on real servers, with the race detector; SUITE=bullseye: inside that image, without
+	@FENCEPOST_TEST_SUITE=$(SUITE) scripts/test.sh $(ARGS)
 
 .PHONY: test-examples
 test-examples: ## test the examples that are modules of their own
@@ -40,18 +44,18 @@ test-browser: ## open the page of the comparison in headless Chromium
 	@cd $(BROWSER) && go test -race -count=1 -timeout=5m ./... $(ARGS)
 
 .PHONY: lint
-lint: ## run golangci-lint
-	$(GOLANGCI_LINT) run ./...
-	@set -e; for file in $(EXAMPLES) $(BROWSER)/go.mod; do cd $(CURDIR)/$$(dirname $$file); $(GOLANGCI_LINT) run ./...; done
+lint: ## run golangci-lint in every module
+	@scripts/modules.sh $(GOLANGCI_LINT) run ./...
 
+# The benchmarks run in another folder, so the file for the figures needs a full path.
 .PHONY: bench
-bench: ## measure against hand-written code, as ratios
-	@go run ./internal/bench $(ARGS)
+bench: ## measure against hand-written code, as ratios; BENCH_JSON=FILE: also as JSON
+	@BENCH_JSON='$(abspath $(BENCH_JSON))' go run -C bench . library $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: ## measure the lease beside other lock libraries
-	@cd bench && BENCH_JSON='$(abspath $(BENCH_JSON))' go run . $(ARGS)
+bench-peers: ## measure the lease beside other lock libraries; BENCH_JSON=FILE: also as JSON
+	@BENCH_JSON='$(abspath $(BENCH_JSON))' go run -C bench . peers $(ARGS)
 
 .PHONY: images
-images: ## build PostgreSQL and Redis images from Debian packages (root, debootstrap)
-	@scripts/images.sh
+images: ## build images of PostgreSQL, Redis and Valkey from the packages of a Debian release, SUITE=bookworm or all (root, debootstrap)
+	@scripts/images.sh $(SUITE)

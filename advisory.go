@@ -10,42 +10,61 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/advisory"
-	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
+	"github.com/fencepost-pg/fencepost/internal/pgerr"
 	"github.com/fencepost-pg/fencepost/lease"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// NewAdvisory makes a Store without Redis: its leases are session-level advisory locks of the pool's own database (see package
-// advisory), and their tokens are drawn from the fence. Everything that a Store does works, and the fence protects as
-// ever: also when the session of a holder ends, PostgreSQL gives its locks to others, and the holder writes on.
+// NewAdvisory returns a Store without Redis. Its leases are session-level advisory locks of the pool's own database
+// (see package advisory), and their tokens are drawn from the fence. Everything that a Store does works, and the fence
+// protects as it does with Redis. It also protects when a holder's session ends, PostgreSQL gives the locks to others,
+// and the old holder goes on writing.
 //
-// The pool has to lead straight to a primary: where a pooler stands between, PgBouncer in session mode included, the first acquire is
-// refused with ErrInvalid. One connection is taken out of the pool for good while leases are held or awaited, and a
-// little longer, whatever their number; the pool may open another in its place.
+// The pool must connect directly to a primary. If there is a connection pooler in between, even PgBouncer in session
+// mode, the first acquire returns ErrInvalid. While leases are held or awaited, and for a short time after that, the
+// store takes one connection out of the pool, however many leases there are. That connection does not go back to the
+// pool, which may open another in its place.
 //
-// Of the options, TTL is how long PostgreSQL keeps the leases of a process that it hears nothing from (from version 14 on;
-// see [advisory.Options]), and RenewEvery how often the session is asked for a sign of life: by default every second, or a third of
-// the TTL where that is less. A lease whose session has gone silent is lost 2 s after that at the latest. CounterIdle is of no
-// use here. A lease has no TTL of its own: AcquireOptions with another TTL or RenewEvery than the store's, or with
-// NoRenewal, are ErrInvalid.
+// Of the options, TTL is how long PostgreSQL keeps the leases of a process that it does not hear from (in version 14
+// and later; see [advisory.Options]). RenewEvery is how often the session is probed: by default every second, or every
+// third of the TTL if that is less. A lease whose session does not answer a probe is lost at most 2 s after the probe.
+// CounterIdle has no effect here. A lease has no TTL of its own, so AcquireOptions with a TTL or RenewEvery that
+// differs from the store's, or with NoRenewal, MaxHold or ProgressEvery, are ErrInvalid. So are [Lease.Renew] and the
+// options PollEvery, NoQueue and Durability.
 //
-// Waiters of one process are served in the order they came; between processes there is no order.
+// A store holds at most as many leases as a quarter of the server's lock table, because all sessions share that table.
+// Beyond that Acquire returns ErrUnavailable at once.
+//
+// Waiters of one process are served in the order in which they came. There is no order between processes.
 func NewAdvisory(pool *pgxpool.Pool, opts *Options) (*Store, error) {
-	v, err := checked(pool, opts)
+	s, err := checked(pool, opts)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.opts.withoutRedis(); err != nil {
+		return nil, err
+	}
+	v := s.opts
 	o := &advisory.Options{
-		Namespace: v.Namespace, Label: v.Label, TTL: v.TTL, ProbeEvery: v.RenewEvery, Logger: v.Logger, WallClock: v.WallClock,
+		Namespace:  v.Namespace,
+		Label:      v.Label,
+		TTL:        v.TTL,
+		ProbeEvery: v.RenewEvery,
+		Logger:     v.Logger,
+		WallClock:  v.WallClock,
 	}
 	if lost := v.Events.Lost; lost != nil {
-		o.Lost = func(l *advisory.Lease, cause *advisory.LostError) { lost(l.Resource(), cause.Token, cause) }
+		o.Lost = func(l *advisory.Lease, cause *advisory.LostError) {
+			lost(context.WithoutCancel(l.Context()), l.Resource(), cause.Token, cause)
+		}
 	}
 	locks, err := advisory.NewLocker(pool, o)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, locker: advisoryLocker{locks, v}, opts: v}, nil
+	s.locker = advisoryLocker{locks, v}
+	return s, nil
 }
 
 // advisoryLocker is a locker over session-level advisory locks.
@@ -54,50 +73,70 @@ type advisoryLocker struct {
 	opts  Options
 }
 
-func (a advisoryLocker) acquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (hold, error) {
+func (a advisoryLocker) acquire(
+	ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions,
+) (grant, error) {
 	return a.take(ctx, resource, ttl, opts, a.locks.Acquire)
 }
 
-func (a advisoryLocker) tryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (hold, error) {
+func (a advisoryLocker) tryAcquire(
+	ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions,
+) (grant, error) {
 	return a.take(ctx, resource, ttl, opts, a.locks.TryAcquire)
 }
 
 func (a advisoryLocker) take(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions,
 	take func(context.Context, string, *advisory.AcquireOptions) (*advisory.Lease, error),
-) (hold, error) {
-	if ttl != a.opts.TTL || opts.NoRenewal || opts.RenewEvery != a.opts.RenewEvery {
-		return nil, invalidf("a lease on an advisory lock lasts as long as its session: it has no TTL and no renewal of its own")
+) (grant, error) {
+	if ttl != a.opts.TTL || opts.NoRenewal || opts.RenewEvery != a.opts.RenewEvery || opts.MaxHold != 0 ||
+		opts.ProgressEvery != 0 {
+		return nil, invalidf(
+			"a lease on an advisory lock lasts as long as its session: it has no TTL, no renewal and no end of its own",
+		)
 	}
 	l, err := take(ctx, resource, &advisory.AcquireOptions{Label: opts.Label})
 	if err != nil {
 		return nil, err
 	}
-	return advisoryHold{l}, nil
+	return &advisoryGrant{Lease: l}, nil
 }
 
-// advisoryHold is a grant without a number of its own.
-type advisoryHold struct{ *advisory.Lease }
-
-// CounterWasAbsent reports what it does of Redis: there is no counter to be lost.
-func (advisoryHold) CounterWasAbsent() bool { return false }
-
-// Reissue is for grants with a number.
-func (advisoryHold) Reissue(context.Context, token.Token) (token.Token, error) {
-	return 0, invalidf("the tokens of advisory locks come from the fence")
+// advisoryGrant is a grant without a number of its own: the fence counts.
+//
+// Invariant: the lock is kept until every draw under it has been answered. A draw has no number until then, so a draw
+// that was left behind would raise the fence above the token of the next holder.
+type advisoryGrant struct {
+	*advisory.Lease
+	pending <-chan struct{} // closed once the draw that the caller left is answered; nil if there is none
 }
 
-// draw claims the token that comes next for a lease. Where it is unknown whether one was drawn, it draws the next.
-func (s *Store) draw(ctx context.Context, l *Lease, h advisoryHold) error {
+// Progress has no effect: the store probes the session, not the work.
+func (*advisoryGrant) Progress() {}
+
+// Renew returns ErrInvalid: a lease lasts as long as its session.
+func (*advisoryGrant) Renew(context.Context, time.Duration) error {
+	return invalidf("a lease on an advisory lock has no TTL of its own")
+}
+
+func (*advisoryGrant) numberAbove(context.Context, token.Token) error { return nil }
+
+// claim draws the next token, which is above terms.above. If it is unknown whether a token was drawn, it draws another.
+func (g *advisoryGrant) claim(ctx context.Context, l *Lease, terms claimTerms) error {
+	if err := g.raiseTo(ctx, l, terms); err != nil {
+		return err
+	}
 	var last error
 	for range claimTries {
-		c, err := s.drawOnce(ctx, l)
+		c, err := g.drawOnce(ctx, l, terms.until)
 		switch again := errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown); {
 		case err == nil:
-			h.Claimed(c.Token)
+			g.Claimed(c.Token)
 			l.setClaim(c)
 			return l.Err() // a claim that came after the end is of no use
 		case l.Err() != nil:
 			return l.Err()
+		case waitedOut(ctx, terms.until, err):
+			return withEnd(ctx, &FenceBusyError{Resource: l.resource})
 		case !again || ctx.Err() != nil:
 			return notDrawn(ctx, err)
 		}
@@ -106,18 +145,81 @@ func (s *Store) draw(ctx context.Context, l *Lease, h advisoryHold) error {
 	return notDrawn(ctx, last)
 }
 
-// notDrawn says of a grant whose token could not be drawn that nothing was acquired, whatever became of the claim.
-func notDrawn(ctx context.Context, err error) error {
-	if errors.Is(err, ErrStale) {
-		return fmt.Errorf("%w: the fence carries the highest token there is: %w", ErrTokenRegressed, err)
+// raiseTo raises the fence to a token. It leaves a fence that is already there, or too far below.
+func (g *advisoryGrant) raiseTo(ctx context.Context, l *Lease, terms claimTerms) error {
+	if terms.above == 0 {
+		return nil
+	}
+	tell, err := l.store.raise(ctx, l, Claim{Resource: l.full, Token: terms.above, Nonce: token.NewNonce()}, terms.until)
+	tell()
+	if _, refused := refusedAt(err); err == nil || refused {
+		return nil
 	}
 	return unavailable(ctx, err)
 }
 
-func (s *Store) drawOnce(ctx context.Context, l *Lease) (c Claim, err error) {
-	err = s.claimOn(ctx, l, func(conn *pgx.Conn, o *fence.RaiseOptions) (Claim, error) {
-		c, err = fence.Draw(ctx, conn, l.full, l.hold.Nonce(), o)
+// longestDraw bounds one statement that draws, so that it ends even if its caller is gone.
+const longestDraw = 30 * time.Second
+
+// drawOnce draws one token. It sends one statement after another while each only waits, until ctx ends or the wait is
+// over.
+func (g *advisoryGrant) drawOnce(ctx context.Context, l *Lease, until time.Time) (Claim, error) {
+	for {
+		end := time.Now().Add(longestDraw)
+		if before, ok := pgclaim.BeforeEnd(ctx); ok && before.Before(end) {
+			end = before
+		}
+		if !until.IsZero() && until.Before(end) {
+			end = until
+		}
+		c, err := g.drawUntil(ctx, l, end)
+		if !pgerr.TimedOut(err) || ctx.Err() != nil || !until.IsZero() && !time.Now().Before(until) {
+			return c, err
+		}
+		if pgclaim.AwaitEnd(ctx) {
+			return c, fmt.Errorf("%w: %w: %w", err, pgclaim.ErrWaited, ctx.Err())
+		}
+	}
+}
+
+// drawUntil sends one draw. If ctx ends, it returns before the draw is answered.
+func (g *advisoryGrant) drawUntil(ctx context.Context, l *Lease, end time.Time) (c Claim, err error) {
+	detached, cancel := context.WithDeadline(context.WithoutCancel(ctx), end.Add(answerTime))
+	answered := make(chan struct{})
+	var drawn Claim
+	var failed error
+	go func() {
+		defer close(answered)
+		defer cancel()
+		drawn, failed = l.store.sendDraw(detached, l, end)
+	}()
+	select {
+	case <-answered:
+		return drawn, failed
+	case <-ctx.Done():
+		g.pending = answered
+		return Claim{}, fmt.Errorf("%w: draw %q: %w", ErrUnavailable, l.full, ctx.Err())
+	}
+}
+
+func (s *Store) sendDraw(ctx context.Context, l *Lease, end time.Time) (c Claim, err error) {
+	tell, err := s.claimOn(ctx, l, end, func(conn *pgx.Conn, o *pgclaim.RaiseOptions) (Claim, error) {
+		c, err = pgclaim.Draw(ctx, conn, l.full, l.hold.Nonce(), o)
 		return c, err
 	})
+	tell()
 	return c, err
+}
+
+// Release gives the lock back. If a draw has not been answered, it does so in the background: only the lock has to wait
+// for the answer.
+func (g *advisoryGrant) Release(ctx context.Context) error {
+	if g.pending == nil {
+		return g.Lease.Release(ctx)
+	}
+	go func() {
+		<-g.pending
+		_ = g.Lease.Release(ctx) // a failure ends the session, and its leases report it
+	}()
+	return nil
 }

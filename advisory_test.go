@@ -35,13 +35,25 @@ func advisoryStore(t *testing.T, pool *pgxpool.Pool, opts *fencepost.Options) *f
 	return s
 }
 
-func advisoryTxStore(t *testing.T, pool *pgxpool.Pool, opts *fencepost.Options) *fencepost.Store {
+func advisoryTx(t *testing.T, pool *pgxpool.Pool, opts *fencepost.Options) *fencepost.AdvisoryTx {
 	t.Helper()
-	s, err := fencepost.NewAdvisoryTx(pool, opts)
+	a, err := fencepost.NewAdvisoryTx(pool, txOptions(opts))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return a
+}
+
+// txOptions are those of a store's options that an AdvisoryTx has too.
+func txOptions(o *fencepost.Options) *fencepost.AdvisoryTxOptions {
+	return &fencepost.AdvisoryTxOptions{
+		Namespace: o.Namespace,
+		MaxIdle:   o.MaxIdle,
+		SettleFor: o.SettleFor,
+		Label:     o.Label,
+		Logger:    o.Logger,
+		Events:    o.Events,
+	}
 }
 
 func valueOf(t *testing.T, pool *pgxpool.Pool, id string) (value string) {
@@ -64,7 +76,7 @@ func TestAdvisoryLeasesDoWhatLeasesDo(t *testing.T) {
 		t.Error(err)
 	}
 	invoices := table(t, s)
-	if _, err := invoices.Claim(t.Context(), l, fencepost.Key{"1"}); err != nil {
+	if _, err := invoices.Stamp(t.Context(), l, fencepost.Key{"1"}); err != nil {
 		t.Error(err)
 	}
 	if err := invoices.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "table"}); err != nil {
@@ -102,7 +114,7 @@ func TestAdvisoryLeasesDoWhatLeasesDo(t *testing.T) {
 func TestAdvisoryTxDoesAllInOneTransaction(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
-	s := advisoryTxStore(t, pool, opts)
+	s := advisoryTx(t, pool, opts)
 	var lease *fencepost.Lease
 	for tok := fencepost.Token(1); tok <= 3; tok++ {
 		err := s.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
@@ -156,8 +168,8 @@ func overtaken(t *testing.T) (pool *pgxpool.Pool, a *fencepost.Store, stale, cur
 	return pool, a, stale, current
 }
 
-// Case 10, I3: the session of A was ended, B has taken over. A is told without a round trip, and where it does not ask its
-// lease, PostgreSQL refuses.
+// Case 10, I3: the session of A was ended, B has taken over. A is told without a round trip, and where it does not
+// ask its lease, PostgreSQL refuses.
 func TestCase10_TheFenceRefusesAHolderWhoseSessionEnded(t *testing.T) {
 	t.Parallel()
 	pool, a, stale, current := overtaken(t)
@@ -165,7 +177,7 @@ func TestCase10_TheFenceRefusesAHolderWhoseSessionEnded(t *testing.T) {
 		t.Errorf("tokens %d and %d", stale.Token(), current.Token())
 	}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		if err := fence.Guard(t.Context(), tx, stale.Claim()); err != nil {
+		if err := fence.Enter(t.Context(), tx, stale.Claim()); err != nil {
 			return err
 		}
 		return setValue("A")(t.Context(), tx)
@@ -183,7 +195,11 @@ func TestCase10_TheFenceRefusesAHolderWhoseSessionEnded(t *testing.T) {
 func TestCase10Control_WithoutTheFence(t *testing.T) {
 	t.Parallel()
 	pool, _, _, _ := overtaken(t)
-	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return setValue("A")(t.Context(), tx) }); err != nil {
+	if err := pgx.BeginFunc(
+		t.Context(),
+		pool,
+		func(tx pgx.Tx) error { return setValue("A")(t.Context(), tx) },
+	); err != nil {
 		t.Fatal(err)
 	}
 	if got := valueOf(t, pool, "1"); got != "A" {
@@ -195,8 +211,8 @@ func TestCase10Control_WithoutTheFence(t *testing.T) {
 func TestCase15_DoOnLocksReleasesHoweverTheWorkEnds(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
-	for name, s := range map[string]*fencepost.Store{
-		"session": advisoryStore(t, pool, opts), "transaction": advisoryTxStore(t, pool, opts),
+	for name, s := range map[string]worker{
+		"session": advisoryStore(t, pool, opts), "transaction": advisoryTx(t, pool, opts),
 	} {
 		why := errors.New("the work failed")
 		wantErr(t, s.Do(t.Context(), "r", func(context.Context, pgx.Tx) error { return why }), why)
@@ -228,7 +244,8 @@ func TestCase15_DoOnLocksReleasesHoweverTheWorkEnds(t *testing.T) {
 	}
 }
 
-// Case 25: as many holders as connections, and more; waiters on one name; one connection for all. Everybody comes to his end.
+// Case 25: as many holders as connections, and more; waiters on one name; one connection for all. Everybody comes
+// to his end.
 func TestCase25_NobodyWaitsForAConnectionForEver(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -243,8 +260,8 @@ func TestCase25_NobodyWaitsForAConnectionForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer small.Close()
-		for name, s := range map[string]*fencepost.Store{
-			"session": advisoryStore(t, small, opts), "transaction": advisoryTxStore(t, small, opts),
+		for name, s := range map[string]worker{
+			"session": advisoryStore(t, small, opts), "transaction": advisoryTx(t, small, opts),
 		} {
 			for _, workers := range []int{4, 5, 20} {
 				crowd(t, workers, func(i int) error {
@@ -289,7 +306,9 @@ func TestAdvisoryLeasesHaveNoTTLOfTheirOwn(t *testing.T) {
 	}
 	l := acquire(t, s, "r", &fencepost.AcquireOptions{TTL: 30 * time.Second, Label: "another"})
 	var label string
-	if err := pool.QueryRow(t.Context(), `SELECT label FROM fencepost.fence`).Scan(&label); err != nil || label != "another" {
+	if err := pool.QueryRow(t.Context(), `SELECT label FROM fencepost.fence`).
+		Scan(&label); err != nil ||
+		label != "another" {
 		t.Errorf("the fence shows %q, %v", label, err)
 	}
 	if left := l.Remaining(); left <= 0 || left > 30*time.Second {
@@ -301,7 +320,7 @@ func TestAdvisoryLeasesHaveNoTTLOfTheirOwn(t *testing.T) {
 	wantErr(t, err, fencepost.ErrInvalid)
 }
 
-// Leases over Redis and over locks meet at the fence: no token is used twice, whoever grants.
+// Leases over Redis and over locks meet at the fence: no token is used twice, whichever side grants.
 func TestLocksAndRedisMeetAtTheFence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -328,26 +347,8 @@ func TestAnAdvisoryAcquireWithoutMigrationsHoldsNothing(t *testing.T) {
 	exec(t, pool, `DROP SCHEMA fencepost CASCADE`)
 	_, err := advisoryStore(t, pool, opts).Acquire(t.Context(), "r", nil)
 	wantErr(t, err, fencepost.ErrUnavailable)
-	wantErr(t, advisoryTxStore(t, pool, opts).Do(t.Context(), "r", setValue("x")), fencepost.ErrUnavailable)
+	wantErr(t, advisoryTx(t, pool, opts).Do(t.Context(), "r", setValue("x")), fencepost.ErrUnavailable)
 	if n := advisoryLocks(t, pool); n != 0 {
 		t.Errorf("%d locks", n)
-	}
-}
-
-func TestAdvisoryExamplesWork(t *testing.T) {
-	for name, example := range map[string]func(){"session": ExampleNewAdvisory, "transaction": ExampleNewAdvisoryTx} {
-		t.Run(name, func(t *testing.T) {
-			url := testenv.Database(t)
-			pool := testenv.PoolOn(t, url)
-			exec(t, pool, createInvoices)
-			exec(t, pool, `INSERT INTO app.invoice (id, value) VALUES ('2026-11', 'open')`)
-			t.Setenv("FENCEPOST_POSTGRES_URL", url)
-			if out := strings.TrimSpace(printed(t, example)); out != "<nil>" {
-				t.Errorf("it printed %q", out)
-			}
-			if got := valueOf(t, pool, "2026-11"); got == "open" {
-				t.Errorf("the row is %q", got)
-			}
-		})
 	}
 }

@@ -83,7 +83,13 @@ func losesTheLease(t *testing.T, f failover) {
 	}
 	// The control: leases without a claim. Both have write permission, with one token.
 	if bareA.Err() != nil || bareB.Err() != nil || bareA.Token() != bareB.Token() {
-		t.Errorf("the control has tokens %d and %d (%v, %v): I4 is shown by nothing", bareA.Token(), bareB.Token(), bareA.Err(), bareB.Err())
+		t.Errorf(
+			"the control has tokens %d and %d (%v, %v): I4 is shown by nothing",
+			bareA.Token(),
+			bareB.Token(),
+			bareA.Err(),
+			bareB.Err(),
+		)
 	}
 }
 

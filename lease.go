@@ -3,6 +3,7 @@ package fencepost
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost-pg/fencepost/fence"
@@ -16,37 +17,31 @@ type Lease struct {
 	hold     hold
 	ctx      context.Context
 
-	healing sync.Mutex  // one goroutine at a time lifts the fence to a row
-	lift    fence.Claim // begun, and not yet known to be made or refused; under healing
+	counterWasAbsent bool // in Redis, when the lease was granted
+	heldFor          holdTime
+	sealed           atomic.Bool
+
+	lifting chan struct{} // holds one value while a goroutine lifts the fence to a row
+	lift    fence.Claim   // begun, but not known to be made or refused; under lifting
 
 	mu    sync.Mutex
 	claim fence.Claim
 }
 
 func newLease(s *Store, resource, full string, h hold) *Lease {
-	l := &Lease{store: s, resource: resource, full: full, hold: h}
-	l.ctx = context.WithValue(h.Context(), leaseKey{}, l)
+	l := &Lease{store: s, resource: resource, full: full, hold: h, lifting: make(chan struct{}, 1)}
+	l.ctx = holding(h.Context(), nil, l)
 	return l
 }
 
-type leaseKey struct{}
-
-// FromContext returns the lease that ctx was derived from: the lease's own context, or the one that
-// Do and Tx hand to their function. Under a Tx with several leases it is the first of them.
-func FromContext(ctx context.Context) (*Lease, bool) {
-	l, ok := ctx.Value(leaseKey{}).(*Lease)
-	return l, ok
-}
-
-// Resource returns the name of what the lease is for, without the namespace.
+// Resource returns the name of the lease's resource, without the namespace.
 func (l *Lease) Resource() string { return l.resource }
 
-// Token returns the fencing token that has been claimed for the lease. It changes when a write had to
-// lift the fence to a row that was ahead of it.
+// Token returns the fencing token that has been claimed for the lease. It changes if a write has to lift the fence to a
+// row that is ahead of it.
 func (l *Lease) Token() Token { return l.Claim().Token }
 
-// Claim returns what another process needs in order to write in this holder's name with package
-// fence. It is a secret.
+// Claim returns the value that another process needs to write in this holder's name with package fence. It is a secret.
 func (l *Lease) Claim() Claim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,41 +54,36 @@ func (l *Lease) setClaim(c Claim) {
 	l.claim = c
 }
 
-// nextClaim is the claim to make for the token that the lease layer has issued last.
-func (l *Lease) nextClaim() Claim {
-	return Claim{Resource: l.full, Token: l.hold.Token(), Nonce: l.hold.Nonce()}
-}
-
-// Context returns a context that ends when the lease does, by its deadline at the latest. Its cause
-// is a *LostError. It carries the lease (see FromContext) and the values of the context that
-// acquired it.
+// Context returns a context that ends when the lease does. That is at its deadline at the latest, and at once if
+// PostgreSQL refuses its token as stale. Its cause is a *LostError. It carries the lease (see FromContext) and the
+// values of the context that acquired it.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done returns the Done channel of the lease's context.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held and otherwise a *LostError that says why it is not. It looks
-// at the clocks itself and sends nothing.
+// Err returns nil while the lease is held and otherwise a *LostError that says why it is not. It reads the clocks
+// itself and sends nothing. If PostgreSQL has refused the lease's token, in a call that was given the lease or whose
+// context carries it, the error matches ErrStale as well.
 func (l *Lease) Err() error { return l.hold.Err() }
 
-// Remaining returns how long the lease lasts yet without another renewal: 0 when it is over.
+// Remaining returns how much longer the lease lasts without another renewal. It is 0 if the lease is over.
 func (l *Lease) Remaining() time.Duration { return l.hold.Remaining() }
 
-// Release gives the lease back once the work under it is done. It runs on a context of its own with
-// its own bound, since a caller whose ctx was cancelled still has to release; ctx gives it its values.
-//
-// It returns nil when the lease was held until now, and when it is called again; ErrLost when it was
-// not, in which case nobody else's lease is touched; ErrUnavailable when Redis could not be told,
-// in which case the lease ends with its TTL, or by another call.
-func (l *Lease) Release(ctx context.Context) error { return l.hold.Release(ctx) }
+// Progress reports that the work advances. It has an effect only with AcquireOptions.ProgressEvery. It sends nothing.
+func (l *Lease) Progress() { l.hold.Progress() }
 
-// bound returns ctx, ended also by the end of the lease and with its cause.
-func (l *Lease) bound(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	held := l.hold.Context()
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
+// Release gives the lease back. Call it once the work under the lease is done. It runs on a context of its own with its
+// own time limit, because a caller whose ctx was cancelled still has to release. That context has the values of ctx.
+//
+// It returns nil if the lease was held until now, and if it is called again. It returns ErrLost if the lease was not
+// held until now; the lease of another holder is not touched. It returns ErrUnavailable if Redis could not be reached;
+// the lease then ends with its TTL, or by another call.
+func (l *Lease) Release(ctx context.Context) error {
+	l.heldFor.releasing()
+	err := l.hold.Release(ctx)
+	if err == nil {
+		l.store.released(ctx, l)
 	}
+	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.MainWithExamples(m, 3) }
 
 const createInvoices = `
 	CREATE SCHEMA app;

@@ -12,53 +12,68 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/pgledger"
 )
 
-// OnceFunc is work that is to take effect at most once: a [TxFunc] with a result. The result goes through
-// encoding/json and back before anybody sees it, so that a retry gets what the first call got.
+// OnceFunc is work that must take effect at most once. It is a [TxFunc] with a result. The result is encoded with
+// encoding/json and decoded again before the caller gets it, so a retry gets the same value as the first call.
 type OnceFunc[R any] func(ctx context.Context, tx pgx.Tx) (R, error)
 
-// OnceResult is what came of the work of a key.
+// OnceResult is the result of the work of a key.
 type OnceResult[R any] struct {
 	Value R
-	// Recorded tells that Value was read from the ledger: the work had been done before this call, or its own
-	// commit was found there after the reply to it was lost.
+	// Recorded reports whether Value was read from the ledger. Either the work had been done before this call, or the
+	// reply to this call's COMMIT was lost and the ledger has its result.
 	Recorded bool
 }
 
-// Once runs fn as [Store.Tx] does, guarded by the lease, unless the work named by key has been done: then it
-// returns the first result and does not run fn. Key, work and result are committed together, so a call
-// whose outcome is unknown is made again with the same key: by this process or another, under this lease,
-// a later one, or none that is still held, since the ledger is read before the guard.
+// Once runs fn as [Store.Tx] does, guarded by the lease, unless the work named by key has already been done. In that
+// case it returns the first result and does not run fn. Key, work and result are committed together. If the outcome of
+// a call is unknown, call Once again with the same key. Another process may do so as well. The lease may be this one, a
+// later one, or one that is over, because the ledger is read before the guard.
 //
-// A key is 1 to 512 bytes of UTF-8 and belongs to the namespace. request says what the work is to do, as
-// anything that encoding/json can encode; the order of its fields does not matter. A result takes up to
-// 64 KiB of JSON. Keys are kept for [OnceWindow] at least, then as [Store.PurgeOnce] leaves them: a retry
-// that comes later does the work again.
+// A key is 1 to 512 bytes of UTF-8 and belongs to the namespace. request describes the work, as any value that
+// encoding/json can encode. The order of its fields does not matter. A result is at most 64 KiB of JSON. Keys are kept
+// for at least [OnceWindow], and after that until [Store.PurgeOnce] deletes them. A retry after the deletion does the
+// work again.
 //
-// Errors besides fn's: those of [Store.Tx]; ErrKeyReused where the key has been used with another request or under a
-// lease of another resource; ErrInvalid, before anything is sent for a key or request that cannot be, and after fn for a
-// result that cannot be encoded or is too long, which rolls back. ErrOutcomeUnknown is rarer than from Tx: the
-// ledger is asked once more. A recorded result that does not fit R is an error of encoding/json, and was
-// committed. ctx bounds the call.
+// Errors other than fn's are those of [Store.Tx] and the following. ErrHeldByCaller is returned before the ledger is
+// read. ErrKeyReused says that the key has been used with another request, or under a lease of another resource.
+// ErrInvalid is returned before anything is sent if the key or the request is invalid. It is returned after fn, and the
+// transaction is rolled back, if the result cannot be encoded or is too long. ErrOutcomeUnknown is rarer than from Tx,
+// because the ledger is read once more. If a recorded result does not fit R, the error comes from encoding/json, and
+// the work was committed. ctx bounds the call.
 func Once[R any](ctx context.Context, l *Lease, key string, request any, fn OnceFunc[R]) (OnceResult[R], error) {
 	if l == nil || fn == nil {
 		return OnceResult[R]{}, invalidf("once needs a lease and a function")
 	}
-	if l.store.inOne != nil {
-		return OnceResult[R]{}, errInOne
+	if l.store.locker == nil {
+		return OnceResult[R]{}, invalidf("a lease of an AdvisoryTx is a transaction, and guards no other")
 	}
-	e, err := l.entry(key, request)
+	e, err := l.store.entry(l.full, key, request)
 	if err != nil {
 		return OnceResult[R]{}, err
 	}
-	raw, recorded, err := l.store.doOnce(ctx, l, e, func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
+	if err := l.store.checkNested(ctx, []*Lease{l}); err != nil {
+		return OnceResult[R]{}, err
+	}
+	raw, recorded, err := l.store.lookAndDo(ctx, l, e, encoded(fn))
+	return onceResult[R](key, raw, recorded, err)
+}
+
+// encoded returns fn with its result encoded as JSON.
+func encoded[R any](fn OnceFunc[R]) OnceFunc[[]byte] {
+	return func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
 		value, err := fn(ctx, tx)
 		if err != nil {
 			return nil, err
 		}
 		return encodeResult(value)
-	})
+	}
+}
+
+// onceResult decodes the result of the work of a key.
+func onceResult[R any](key string, raw []byte, recorded bool, err error) (OnceResult[R], error) {
 	if err != nil {
 		return OnceResult[R]{}, err
 	}
@@ -69,30 +84,30 @@ func Once[R any](ctx context.Context, l *Lease, key string, request any, fn Once
 	return out, nil
 }
 
-// encodeResult sees to it, before anything commits, that the result can be read back.
+// encodeResult encodes a result. It makes sure, before the commit, that the result can be decoded again.
 func encodeResult[R any](value R) ([]byte, error) {
 	raw, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(raw, new(R))
 	}
 	if err != nil {
-		return nil, invalidf("a result of %T does not go through JSON: %w", value, err)
+		return nil, invalidf("a result of type %T cannot be encoded as JSON and read back: %w", value, err)
 	}
 	return raw, nil
 }
 
-// entry is how the ledger knows the work.
-func (l *Lease) entry(key string, request any) (fence.Entry, error) {
+// entry returns the ledger entry that identifies the work. full is the resource's full name.
+func (s *Store) entry(full, key string, request any) (pgledger.Entry, error) {
 	canonical, err := canonicalJSON(request)
 	if err != nil {
-		return fence.Entry{}, invalidf("the request cannot be encoded: %w", err)
+		return pgledger.Entry{}, invalidf("the request cannot be encoded: %w", err)
 	}
-	e := fence.Entry{Namespace: l.store.opts.Namespace, Key: key, Resource: l.full, Request: sha256.Sum256(canonical)}
+	e := pgledger.Entry{Namespace: s.opts.Namespace, Key: key, Resource: full, Request: sha256.Sum256(canonical)}
 	return e, e.Check()
 }
 
-// canonicalJSON encodes a value so that equal requests are equal bytes: the members of every object are sorted,
-// also those that come from struct fields or from a json.RawMessage. Numbers stay as they are spelt.
+// canonicalJSON encodes a value so that equal requests give equal bytes. The members of every object are sorted, even
+// those that come from struct fields or from a json.RawMessage. Numbers keep their spelling.
 func canonicalJSON(value any) ([]byte, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -107,17 +122,27 @@ func canonicalJSON(value any) ([]byte, error) {
 	return json.Marshal(plain)
 }
 
-// doOnce looks, does, and looks once more where it cannot tell whether it did.
-func (s *Store) doOnce(ctx context.Context, l *Lease, e fence.Entry, work OnceFunc[[]byte]) (result []byte, recorded bool, err error) {
-	result, recorded, err = fence.LookOnce(ctx, s.pool, e)
+// lookAndDo reads the ledger, and does the work if the ledger has no result.
+func (s *Store) lookAndDo(
+	ctx context.Context, l *Lease, e pgledger.Entry, work OnceFunc[[]byte],
+) (result []byte, recorded bool, err error) {
+	result, recorded, err = pgledger.Look(ctx, s.pool, e)
 	switch {
 	case err != nil:
 		return nil, false, lostOr([]*Lease{l}, err)
 	case recorded:
 		return result, true, nil
 	}
-	var begun *fence.Begun // of the attempt under way
-	begin := &TxOptions{first: func(b *pgx.Batch) { begun = fence.QueueBeginOnce(b, e) }}
+	return s.doRecorded(ctx, l, e, work)
+}
+
+// doRecorded does the work and records its result in one transaction, unless the ledger has one by then. If the outcome
+// is unknown, it reads the ledger once more.
+func (s *Store) doRecorded(
+	ctx context.Context, l *Lease, e pgledger.Entry, work OnceFunc[[]byte],
+) (result []byte, recorded bool, err error) {
+	var begun *pgledger.Begun // of the current attempt
+	begin := &TxOptions{first: func(b *pgx.Batch) { begun = pgledger.QueueBegin(b, e) }}
 	err = s.TxWith(ctx, begin, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if result, recorded = begun.Result, begun.Done; recorded {
 			return nil
@@ -125,31 +150,34 @@ func (s *Store) doOnce(ctx context.Context, l *Lease, e fence.Entry, work OnceFu
 		if result, err = work(ctx, tx); err != nil {
 			return err
 		}
-		return fence.EndOnce(ctx, tx, e, result)
+		return pgledger.End(ctx, tx, e, result)
 	}, l)
 	if errors.Is(err, ErrOutcomeUnknown) {
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.SettleFor)
 		defer cancel()
-		if found, ok, look := fence.LookOnce(detached, s.pool, e); look == nil && ok {
+		if found, ok, look := pgledger.Look(detached, s.pool, e); look == nil && ok {
 			return found, true, nil
 		}
-		// No entry proves nothing: the transaction may be in progress yet, or on another server.
+		// A missing entry proves nothing: the transaction may still be in progress, or be on another server.
 	}
 	return result, recorded, err
 }
 
-// OnceWindow is how long the ledger keeps a key at least, by the database's clock, counted from the end of its work.
-const OnceWindow = fence.OnceWindow
+// OnceWindow is the shortest time for which the ledger keeps a key: 24 h by the database's clock, counted from the end
+// of its work.
+const OnceWindow = pgledger.Window
 
-// PurgeOnce forgets the keys of the store's namespace whose work ended longer ago than age, by the database's
-// clock, and returns how many, also beside an error. An age below OnceWindow is ErrInvalid. It deletes in
-// portions, each committed on its own, and may be called by several processes at once. Other errors:
-// ErrUnavailable, ErrOutcomeUnknown, after which it may be called again. ctx bounds the call.
+// PurgeOnce deletes the keys of the store's namespace whose work ended longer ago than age, by the database's clock. It
+// returns how many it deleted, even if it returns an error. It returns ErrInvalid for an age below OnceWindow. It
+// deletes in portions and commits each one separately. Several processes may call it at the same time. Other errors are
+// ErrUnavailable and ErrOutcomeUnknown; it may be called again after either. ctx bounds the call.
 func (s *Store) PurgeOnce(ctx context.Context, age time.Duration) (purged int64, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: purge: %w", ErrUnavailable, err)
 	}
 	defer conn.Release()
-	return fence.PurgeOnce(ctx, conn.Conn(), s.opts.Namespace, age)
+	purged, err = pgledger.Purge(ctx, conn.Conn(), s.opts.Namespace, age)
+	fence.Discard(conn.Conn(), err)
+	return purged, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +93,7 @@ func TestInvariant8_ARetryMovesTheAmountOnce(t *testing.T) {
 		calls := 0
 		try := func() error {
 			work := func(ctx context.Context, tx pgx.Tx) (receipt, error) {
-				beginAnotherLife(t, b.pool)
+				beginAnotherIncarnation(t, b.pool)
 				return pay(&calls)(ctx, tx)
 			}
 			if c.ledger {
@@ -136,7 +137,7 @@ func TestInvariant8_OnceAcrossACrash(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := o.alone(t, amount); got != "10" {
+	if got := o.autocommit(t, amount); got != "10" {
 		t.Errorf("the amount is %s", got)
 	}
 }
@@ -158,7 +159,12 @@ func TestCase06_AKeyIsNotReused(t *testing.T) {
 		"resource": {other, toAnn},
 	} {
 		_, err := fencepost.Once(t.Context(), c.lease, "k", c.request, pay(&calls))
-		if wantErr(t, err, fencepost.ErrKeyReused); errors.Is(err, fencepost.ErrInvalid) || errors.Is(err, fencepost.ErrStale) {
+		if wantErr(
+			t,
+			err,
+			fencepost.ErrKeyReused,
+		); errors.Is(err, fencepost.ErrInvalid) ||
+			errors.Is(err, fencepost.ErrStale) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -237,6 +243,31 @@ func TestOnceRecordsNothingOfWorkThatFailed(t *testing.T) {
 	}
 }
 
+// PostgreSQL 13 and 14 read no number above 2^31 - 1 in an interval: an age is written in units that stay below,
+// however long it is.
+func TestCase40_KeysArePurgedByAnyAge(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	l := b.acquire(t, "invoice-1", nil)
+	done := 0
+	for _, key := range []string{"kept", "old"} {
+		if _, err := fencepost.Once(t.Context(), l, key, toAnn, pay(&done)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const age = 25*time.Hour + 59*time.Minute + 59*time.Second + 999_999*time.Microsecond
+	exec(t, b.pool, `UPDATE fencepost.ledger SET done_at = now() - CASE key
+		WHEN 'kept' THEN interval '25:58:00' ELSE interval '26:00:00' END`)
+	for _, step := range []struct {
+		age  time.Duration
+		want int64
+	}{{math.MaxInt64, 0}, {40 * 24 * time.Hour, 0}, {26*time.Hour + time.Minute, 0}, {age, 1}} {
+		if n, err := b.store.PurgeOnce(t.Context(), step.age); err != nil || n != step.want {
+			t.Errorf("older than %v: %d purged, %v; want %d", step.age, n, err, step.want)
+		}
+	}
+}
+
 // A key is kept for OnceWindow, by the database's clock; the older ones go, of the store's namespace alone.
 func TestPurgeOnceKeepsTheWindow(t *testing.T) {
 	t.Parallel()
@@ -250,7 +281,11 @@ func TestPurgeOnceKeepsTheWindow(t *testing.T) {
 	}
 	exec(t, b.pool, `UPDATE fencepost.ledger SET done_at = now() - CASE key
 		WHEN 'young' THEN interval '23 h 59 min' WHEN 'old' THEN interval '24 h 1 min' ELSE interval '48 h 1 min' END`)
-	exec(t, b.pool, `INSERT INTO fencepost.ledger SELECT 'another', key, resource, request, result, done_at FROM fencepost.ledger`)
+	exec(
+		t,
+		b.pool,
+		`INSERT INTO fencepost.ledger SELECT 'another', key, resource, request, result, done_at FROM fencepost.ledger`,
+	)
 	_, err := b.store.PurgeOnce(t.Context(), fencepost.OnceWindow-time.Nanosecond)
 	wantErr(t, err, fencepost.ErrInvalid)
 	for _, step := range []struct {
@@ -268,10 +303,12 @@ func TestPurgeOnceKeepsTheWindow(t *testing.T) {
 		}
 	}
 	var others int
-	if err := b.pool.QueryRow(t.Context(), `SELECT count(*) FROM fencepost.ledger WHERE namespace = 'another'`).Scan(&others); err != nil || others != 3 {
+	if err := b.pool.QueryRow(t.Context(), `SELECT count(*) FROM fencepost.ledger WHERE namespace = 'another'`).
+		Scan(&others); err != nil ||
+		others != 3 {
 		t.Errorf("%d keys of another namespace are left, %v", others, err)
 	}
-	// The function itself refuses, whoever calls it.
+	// The function itself refuses, for every caller.
 	_, err = b.pool.Exec(t.Context(), `SELECT fencepost.once_purge('another', interval '23 hours', 10)`)
 	if err == nil || !strings.Contains(err.Error(), "ZF002") {
 		t.Errorf("purging within the window: %v", err)

@@ -20,7 +20,16 @@ import (
 func pooled(t *testing.T, mode pgx.QueryExecMode) (b *bundle, behind *pgxpool.Pool) {
 	t.Helper()
 	address := testenv.Database(t)
-	pooler := testenv.PgBouncer(t, address, &services.PgBouncerOptions{PoolSize: 4})
+	return pooledBy(t, testenv.PgBouncer(t, address, &services.PgBouncerOptions{PoolSize: 4}), address, mode)
+}
+
+func pooledBy(
+	t *testing.T,
+	pooler *services.PgBouncer,
+	address string,
+	mode pgx.QueryExecMode,
+) (b *bundle, behind *pgxpool.Pool) {
+	t.Helper()
 	config, err := pgxpool.ParseConfig(pooler.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +107,7 @@ func callEach(ctx context.Context, b *bundle, key fencepost.Key, value string) e
 	if err != nil {
 		return err
 	}
-	if _, err := b.table.Claim(ctx, l, key); err != nil {
+	if _, err := b.table.Stamp(ctx, l, key); err != nil {
 		return err
 	}
 	for range 2 {
@@ -137,6 +146,18 @@ func TestCase22_TheModesThatLeaveStatementsAreToldWhatToSet(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Case 22: a pooler that keeps track of named statements serves the default mode too. An older one knows no such
+// setting.
+func TestCase22_APoolerThatKeepsStatementsServesTheDefaultMode(t *testing.T) {
+	t.Parallel()
+	address := testenv.Database(t)
+	pooler := testenv.PgBouncer(t, address, &services.PgBouncerOptions{PoolSize: 4, Statements: 200})
+	b, _ := pooledBy(t, pooler, address, pgx.QueryExecModeCacheStatement)
+	if told := complaints(t, b); pooler.KeepStatements() != (len(told) == 0) {
+		t.Errorf("it keeps statements: %t; told: %v", pooler.KeepStatements(), told)
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/faults"
 )
 
-// beginAnotherLife does to the server's life what a crash does.
-func beginAnotherLife(t *testing.T, pool *pgxpool.Pool) {
+// beginAnotherIncarnation does to the server's incarnation what a crash does.
+func beginAnotherIncarnation(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `DELETE FROM fencepost.life`)
-	exec(t, pool, `SELECT fencepost.begin_life()`)
+	exec(t, pool, `DELETE FROM fencepost.incarnation`)
+	exec(t, pool, `SELECT fencepost.begin_incarnation()`)
 }
 
 // notCommitted checks that an error says that nothing was written, and leaves no doubt.
@@ -73,7 +73,12 @@ func TestInvariant9_ALostReplyToAOneTripWriteIsUnknown(t *testing.T) {
 	dropped := proxy.DropNextReply(faults.Containing("one round trip"))
 	err := table(t, proxied).Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "one round trip"})
 	<-dropped
-	if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrUnavailable) || errors.Is(err, fencepost.ErrLost) {
+	if wantErr(
+		t,
+		err,
+		fencepost.ErrOutcomeUnknown,
+	); errors.Is(err, fencepost.ErrUnavailable) ||
+		errors.Is(err, fencepost.ErrLost) {
 		t.Errorf("got %v", err)
 	}
 	if r := b.read(t, "1"); r.Value != "one round trip" {
@@ -81,21 +86,21 @@ func TestInvariant9_ALostReplyToAOneTripWriteIsUnknown(t *testing.T) {
 	}
 }
 
-// I9: of another life of the server nothing can be known, whichever way it went.
-func TestInvariant9_AnotherLifeIsUnknown(t *testing.T) {
+// I9: of another incarnation of the server nothing can be known, whichever way it went.
+func TestInvariant9_AnotherIncarnationIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	proxied, proxy := behindProxy(t, b)
 	l := acquire(t, proxied, "invoice-1", nil)
-	inAnotherLife := func(ctx context.Context, tx pgx.Tx) error {
-		beginAnotherLife(t, b.pool)
+	inAnotherIncarnation := func(ctx context.Context, tx pgx.Tx) error {
+		beginAnotherIncarnation(t, b.pool)
 		return setValue("A")(ctx, tx)
 	}
 	for name, drop := range map[string]func(func([]byte) bool) <-chan struct{}{
 		"committed": proxy.DropNextReply, "not committed": proxy.DropNextRequest,
 	} {
 		dropped := drop(faults.Containing(commitMessage))
-		err := proxied.Tx(t.Context(), inAnotherLife, l)
+		err := proxied.Tx(t.Context(), inAnotherIncarnation, l)
 		<-dropped
 		if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrUnavailable) {
 			t.Errorf("%s: got %v", name, err)

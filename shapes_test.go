@@ -19,10 +19,10 @@ func TestATableMayChangeUnderOpenConnections(t *testing.T) {
 	key := fencepost.Key{"1"}
 	use := func() error {
 		_, read := b.table.Get(t.Context(), l, key)
-		_, claimed := b.table.Claim(t.Context(), l, key)
+		_, claimed := b.table.Stamp(t.Context(), l, key)
 		return errors.Join(read, claimed,
 			b.table.Update(t.Context(), l, key, fencepost.Set{"value": "x"}),
-			b.table.Upsert(t.Context(), l, key, fencepost.Set{"value": "y"}),
+			second(b.table.Upsert(t.Context(), l, key, fencepost.Set{"value": "y"})),
 			b.table.Modify(t.Context(), l, key, func(row *Invoice) error { row.Value += "z"; return nil }))
 	}
 	all := func() error {
@@ -62,7 +62,7 @@ func TestAPublishedTable(t *testing.T) {
 	key, set := fencepost.Key{"1"}, fencepost.Set{"value": "x"}
 	if err := errors.Join(
 		b.table.Update(t.Context(), l, key, set),
-		b.table.Upsert(t.Context(), l, key, set),
+		second(b.table.Upsert(t.Context(), l, key, set)),
 		b.table.Insert(t.Context(), nine, fencepost.Key{"9"}, set),
 		b.table.Delete(t.Context(), nine, fencepost.Key{"9"}),
 	); err != nil {

@@ -21,7 +21,7 @@ func TestATableReadsClaimsAndWritesARow(t *testing.T) {
 	if err != nil || got.ID != "1" || got.Value != "0" || got.LastFencingToken != 0 || got.UpdatedAt.IsZero() {
 		t.Errorf("read %+v, %v", got, err)
 	}
-	got, err = b.table.Claim(t.Context(), l, key)
+	got, err = b.table.Stamp(t.Context(), l, key)
 	if err != nil || got.Value != "0" || got.LastFencingToken != l.Token() {
 		t.Errorf("claimed %+v, %v", got, err)
 	}
@@ -51,7 +51,7 @@ func TestARowIsWrittenUnderItsOwnResourceOnly(t *testing.T) {
 		"no columns":       b.table.Update(t.Context(), l, fencepost.Key{"1"}, nil),
 		"key column":       b.table.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"id": "2"}),
 		"read":             second(b.table.Get(t.Context(), l, fencepost.Key{"2"})),
-		"claim":            second(b.table.Claim(t.Context(), l, fencepost.Key{"2"})),
+		"claim":            second(b.table.Stamp(t.Context(), l, fencepost.Key{"2"})),
 	} {
 		if !errors.Is(err, fencepost.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -63,7 +63,7 @@ func TestARowIsWrittenUnderItsOwnResourceOnly(t *testing.T) {
 	missing := b.acquire(t, "invoice-9", nil)
 	_, err := b.table.Get(t.Context(), missing, fencepost.Key{"9"})
 	wantErr(t, err, fencepost.ErrNotFound)
-	_, err = b.table.Claim(t.Context(), missing, fencepost.Key{"9"})
+	_, err = b.table.Stamp(t.Context(), missing, fencepost.Key{"9"})
 	wantErr(t, err, fencepost.ErrNotFound)
 }
 
@@ -84,7 +84,7 @@ func TestARowAheadOfItsFenceHeals(t *testing.T) {
 		t.Errorf("token %d, row %+v", l.Token(), r)
 	}
 	two := b.acquire(t, "invoice-2", nil)
-	if got, err := b.table.Claim(t.Context(), two, fencepost.Key{"2"}); err != nil || got.LastFencingToken != 100 {
+	if got, err := b.table.Stamp(t.Context(), two, fencepost.Key{"2"}); err != nil || got.LastFencingToken != 100 {
 		t.Errorf("claimed %+v, %v", got, err)
 	}
 	// Beyond what one lift may cover, it is said plainly.
@@ -200,7 +200,7 @@ func TestAColumnAddedLater(t *testing.T) {
 	b := setup(t, fencepost.Options{})
 	l := b.acquire(t, "invoice-1", nil)
 	for range 2 {
-		if _, err := b.table.Claim(t.Context(), l, fencepost.Key{"1"}); err != nil {
+		if _, err := b.table.Stamp(t.Context(), l, fencepost.Key{"1"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := b.table.Get(t.Context(), l, fencepost.Key{"1"}); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// Once costs four round trips besides its work: the ledger, begin, the result, COMMIT; and one where the work has been done.
+// Once costs four round trips besides its work: the ledger, begin, the result, COMMIT; and one where the work has
+// been done.
 func TestRoundTripsOfOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -21,7 +22,7 @@ func TestRoundTripsOfOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := acquire(t, store, "invoice-1", nil)
-	exec(t, pool, `SELECT fencepost.begin_life()`)
+	exec(t, pool, `SELECT fencepost.begin_incarnation()`)
 	once := func(key string) int64 {
 		before := trips.Load()
 		_, err := fencepost.Once(t.Context(), l, key, toAnn, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
@@ -52,7 +53,7 @@ func TestRoundTripsOfATable(t *testing.T) {
 	for _, id := range []string{"1", "9"} {
 		resources[id] = acquire(t, store, "invoice-"+id, nil)
 	}
-	exec(t, pool, `SELECT fencepost.begin_life()`)
+	exec(t, pool, `SELECT fencepost.begin_incarnation()`)
 	for _, step := range []struct {
 		method, id string
 		trips      int64
@@ -81,7 +82,15 @@ func TestRoundTripsOfATable(t *testing.T) {
 		before := trips.Load()
 		err := call()
 		if n := trips.Load() - before; n != step.trips || !errors.Is(err, step.want) {
-			t.Errorf("%s of row %s: %d round trips, want %d; %v (before that, %v)", step.method, step.id, n, step.trips, err, prepared)
+			t.Errorf(
+				"%s of row %s: %d round trips, want %d; %v (before that, %v)",
+				step.method,
+				step.id,
+				n,
+				step.trips,
+				err,
+				prepared,
+			)
 		}
 	}
 }

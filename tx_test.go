@@ -91,7 +91,15 @@ func TestTxNeedsLeasesOfItsStore(t *testing.T) {
 func TestTxGuardsEveryLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
-	one, two := b.acquire(t, "invoice-1", nil), b.acquire(t, "invoice-2", &fencepost.AcquireOptions{TTL: time.Minute, NoRenewal: true})
+	one, two := b.acquire(
+		t,
+		"invoice-1",
+		nil,
+	), b.acquire(
+		t,
+		"invoice-2",
+		&fencepost.AcquireOptions{TTL: time.Minute, NoRenewal: true},
+	)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -147,11 +155,8 @@ func TestTxRetriesTheWholeOfIt(t *testing.T) {
 	}
 }
 
-// The ends of a transaction as they are sent, of Tx and of what pgx commits; the word alone stands in "read committed" too.
-const (
-	commitMessage      = "'); COMMIT\x00"
-	plainCommitMessage = "Q\x00\x00\x00\x0bcommit\x00"
-)
+// commitMessage is the end of a guarded transaction as it is sent; the word alone stands in "read committed" too.
+const commitMessage = "END; COMMIT\x00"
 
 // behindProxy is another store on the same database, through a proxy.
 func behindProxy(t *testing.T, b *bundle) (*fencepost.Store, *faults.Proxy) {
@@ -240,8 +245,9 @@ func TestCase15_DoReleasesHoweverTheWorkEnds(t *testing.T) {
 func TestDoTellsAFailedReleaseFromFailedWork(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
-	spoil := func(ctx context.Context) { // somebody else's lease in the place of ours
-		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).Err(); err != nil {
+	spoil := func(ctx context.Context) { // replaces our lease by another holder's
+		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).
+			Err(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -270,10 +276,11 @@ func TestInvariant9_UnknownStandsAlone(t *testing.T) {
 	proxied, proxy := behindProxy(t, b)
 	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
 	err := proxied.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
-		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).Err(); err != nil {
+		if err := b.rdb.Set(ctx, b.leaseKey("invoice-1"), "00000000000000000000000000000001 9 x", time.Minute).
+			Err(); err != nil {
 			return err
 		}
-		beginAnotherLife(t, b.pool)
+		beginAnotherIncarnation(t, b.pool)
 		return setValue("A")(ctx, tx)
 	})
 	<-dropped
@@ -286,7 +293,12 @@ func TestInvariant9_UnknownStandsAlone(t *testing.T) {
 	// The lease runs out while the answer to the commit is on its way.
 	l := acquire(t, proxied, "invoice-1", &fencepost.AcquireOptions{TTL: 2 * time.Second, NoRenewal: true})
 	invoices := table(t, proxied)
-	if err := invoices.Update(t.Context(), l, fencepost.Key{"1"}, fencepost.Set{"value": "B"}); err != nil { // prepares the statements
+	if err := invoices.Update(
+		t.Context(),
+		l,
+		fencepost.Key{"1"},
+		fencepost.Set{"value": "B"},
+	); err != nil { // prepares the statements
 		t.Fatal(err)
 	}
 	proxy.Hang()
@@ -308,4 +320,24 @@ func TestAcquireOutlivesADeadConnection(t *testing.T) {
 	}
 	proxy.CutOnce()
 	acquire(t, proxied, "invoice-1", nil)
+}
+
+// A missing function is refused before anything is sent: the pool is closed.
+func TestAMissingFunctionIsInvalidBeforeAnythingIsSent(t *testing.T) {
+	t.Parallel()
+	pool, open := kinds(t)
+	pool.Close()
+	for name, open := range open {
+		w := open("")
+		errs := map[string]error{"Do": w.Do(t.Context(), "r", nil), "Join": w.Join(t.Context(), "r", nil)}
+		if s, ok := w.(*fencepost.Store); ok {
+			errs["Tx"] = s.Tx(t.Context(), nil)
+			errs["With"] = s.With(t.Context(), "r", nil, nil)
+		}
+		for call, err := range errs {
+			if !errors.Is(err, fencepost.ErrInvalid) || errors.Is(err, fencepost.ErrUnavailable) {
+				t.Errorf("%s of %s: got %v", call, name, err)
+			}
+		}
+	}
 }

@@ -12,8 +12,9 @@ import (
 
 // The outcomes of this package. Compare with errors.Is.
 var (
-	// ErrInvalid: it cannot work as it stands: a name or option out of range, before anything is sent; a pooler
-	// between this process and PostgreSQL, found when the session was opened, before any lock was taken.
+	// ErrInvalid: it cannot work as configured. Either a name or option is out of range, found before anything is sent;
+	// or a pooler stands between this process and PostgreSQL, found when the session is opened, before any lock is
+	// taken.
 	ErrInvalid = token.ErrInvalid
 	// ErrUnavailable: PostgreSQL could not answer, or refused for reasons of its own. It says nothing about who holds the
 	// lease.
@@ -22,7 +23,7 @@ var (
 	ErrHeld = token.ErrHeld
 	// ErrLost: this handle no longer owns the lease. The error is a *LostError.
 	ErrLost = token.ErrLost
-	// ErrReleased stands behind ErrLost where the holder itself released the lease.
+	// ErrReleased: wrapped by ErrLost if the holder itself released the lease.
 	ErrReleased = token.ErrReleased
 )
 
@@ -34,12 +35,12 @@ type LostError = token.LostError
 
 // The reasons for which a lease is lost.
 const (
-	// ReasonSession: the connection ended: PostgreSQL closed the session, or the network did; Err has its words.
+	// ReasonSession: the connection ended, because PostgreSQL or the network closed it; Err says how.
 	ReasonSession token.Reason = "session ended"
 	// ReasonUnreachable: PostgreSQL did not answer in time.
 	ReasonUnreachable token.Reason = "server unreachable"
-	// ReasonClock: nothing was heard of PostgreSQL for longer than the TTL, by the clock that says the most: this process or its host
-	// was stopped, or the wall clock stepped forward.
+	// ReasonClock: PostgreSQL had not answered for longer than the TTL, by the clock that reports the most: this
+	// process or its host was paused, or the wall clock stepped forward.
 	ReasonClock token.Reason = "clock"
 	// ReasonReleased: the holder released it.
 	ReasonReleased token.Reason = "released"
@@ -59,18 +60,18 @@ func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// unavailable says that PostgreSQL could not be asked, and shows the end of ctx where that is why.
+// unavailable reports that PostgreSQL could not be asked. If that is because ctx ended, the error matches its end.
 func unavailable(ctx context.Context, verb, resource string, err error) error {
 	if why := (*doubt)(nil); errors.Is(err, ErrInvalid) && errors.As(err, &why) {
 		return why.err
 	}
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		err = errors.Join(err, ended)
+		err = fmt.Errorf("%w: %w", err, ended)
 	}
 	return fmt.Errorf("%w: %s %q: %w", ErrUnavailable, verb, resource, err)
 }
 
-// answered reports whether err is PostgreSQL's answer to a statement, after which the session goes on.
+// answered reports whether err is PostgreSQL's reply to a statement, after which the session continues.
 func answered(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && server.SeverityUnlocalized == "ERROR"

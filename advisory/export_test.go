@@ -2,15 +2,17 @@ package advisory
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/internal/clock"
+	"github.com/fencepost-pg/fencepost/internal/turns"
 )
 
-// NewLockerOn makes a Locker whose clock of suspended time is as far ahead as boot says.
+// NewLockerOn makes a Locker whose clock of suspended time is ahead by what boot returns.
 func NewLockerOn(pool *pgxpool.Pool, opts *Options, boot func() time.Duration) (*Locker, error) {
 	l, err := NewLocker(pool, opts)
 	if err == nil {
@@ -24,7 +26,13 @@ func NewLockerOn(pool *pgxpool.Pool, opts *Options, boot func() time.Duration) (
 	return l, err
 }
 
-// Users tells how many wait on the session or hold leases of it.
+// WithoutBound makes a Locker whose session may fill the server's lock table.
+func WithoutBound(l *Locker) *Locker {
+	l.capacity = func(int64) int64 { return math.MaxInt64 }
+	return l
+}
+
+// Users returns how many wait on the session or hold leases of it.
 func (l *Locker) Users() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,7 +44,8 @@ func (l *Locker) Users() int {
 	return l.session.users
 }
 
-// RegisterDuringUnlisten tells whether one who registers while UNLISTEN is on its way is heard of once it is answered.
+// RegisterDuringUnlisten reports whether a waiter that registers while UNLISTEN is in flight gets messages once it is
+// answered.
 func RegisterDuringUnlisten() bool {
 	s := newSession(&Locker{})
 	s.subscribed = true
@@ -51,7 +60,8 @@ func RegisterDuringUnlisten() bool {
 	return s.subscribed
 }
 
-// UnregisterAfterASuccessor tells whether a successor has word though one whose turn went on to him unregisters after he registered.
+// UnregisterAfterASuccessor reports whether a successor gets messages even if its predecessor unregisters after the
+// successor registered.
 func UnregisterAfterASuccessor() bool {
 	const key = 1
 	s := newSession(&Locker{})
@@ -62,7 +72,7 @@ func UnregisterAfterASuccessor() bool {
 	return len(second) == 1
 }
 
-// Sabotage runs a statement on the locker's session, which somebody holds.
+// Sabotage runs a statement on the locker's session, which must be in use.
 func (l *Locker) Sabotage(sql string) error {
 	s := l.join()
 	defer s.drop()
@@ -80,29 +90,12 @@ func (l *Locker) LookWithoutATurn(ctx context.Context, resource string) (*Lease,
 	if err != nil {
 		return nil, err
 	}
-	var own Turns
+	var own turns.Turns
 	r.turn, _ = own.Try(ctx, r.key)
 	return l.stay(ctx, r)
 }
 
-// Waiting tells how many stand in line for a key.
-func (t *Turns) Waiting(key int64) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if line := t.lines[key]; line != nil {
-		return len(line.waiting)
-	}
-	return 0
-}
-
-// Waiting tells how many stand in line for a resource behind the one who has the turn.
+// Waiting returns how many wait in the queue for a resource behind the one that has the turn.
 func (l *Locker) Waiting(resource string) int {
 	return l.turns.Waiting(Key(l.opts.Namespace, resource))
-}
-
-// LeaveAsCalled gives up a place in line just after the turn has come.
-func (t *Turns) LeaveAsCalled(first *Turn, key int64) {
-	turn, called := t.stand(key)
-	first.Done()
-	_ = t.leave(turn, called)
 }

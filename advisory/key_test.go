@@ -73,7 +73,7 @@ func TestCase24_DifferentPairsHaveDifferentKeys(t *testing.T) {
 	}
 }
 
-// What the documentation of Key says for psql, word by word.
+// The documentation of Key gives this for psql, word for word.
 func TestCase24_PostgreSQLComputesTheSameKeys(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -89,7 +89,8 @@ func TestCase24_PostgreSQLComputesTheSameKeys(t *testing.T) {
 	}
 }
 
-// Locks of one number never meet the gate's and the migrations', which have two, though the bits be the same.
+// Locks with one number never collide with those of the gate and the migrations, which have two, even if the bits are
+// the same.
 func TestCase24_TheGateIsInAnotherSpace(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -97,7 +98,8 @@ func TestCase24_TheGateIsInAnotherSpace(t *testing.T) {
 	defer func() { _ = l.Release(t.Context()) }()
 	key := advisory.Key("default", "r")
 	var got bool
-	err := pool.QueryRow(t.Context(), `SELECT pg_try_advisory_xact_lock($1::int, $2::int)`, int32(key>>32), int32(key)).Scan(&got)
+	err := pool.QueryRow(t.Context(), `SELECT pg_try_advisory_xact_lock($1::int, $2::int)`, int32(key>>32), int32(key)).
+		Scan(&got)
 	if err != nil || !got {
 		t.Errorf("the lock of two numbers was taken: %v", err)
 	}

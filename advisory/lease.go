@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fencepost-pg/fencepost/internal/clock"
+	"github.com/fencepost-pg/fencepost/internal/turns"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// Lease is permission to work on a resource for as long as a session of PostgreSQL lasts. It is safe for concurrent use.
+// Lease is permission to work on a resource for as long as a PostgreSQL session lasts. It is safe for concurrent use.
 //
 // Invariant: once over, it stays over.
 type Lease struct {
@@ -18,7 +20,7 @@ type Lease struct {
 	label    string
 	nonce    token.Nonce
 	key      int64
-	turn     *Turn
+	turn     *turns.Turn
 	claimed  atomic.Int64 // the token
 
 	ctx    context.Context
@@ -26,7 +28,7 @@ type Lease struct {
 
 	// Under the session's mu.
 	over    *LostError // nil while held
-	release *call      // the unlock, once asked for
+	release *call      // the unlock, once requested
 }
 
 // Resource returns the name of what the lease is for, without the namespace.
@@ -35,34 +37,36 @@ func (l *Lease) Resource() string { return l.resource }
 // Label returns the holder's label.
 func (l *Lease) Label() string { return l.label }
 
-// Nonce returns random bits of this grant alone, for the claim of its token. It is a secret.
+// Nonce returns the random bits of this grant, for the claim of its token. It is a secret.
 func (l *Lease) Nonce() token.Nonce { return l.nonce }
 
-// Token returns the token that was claimed for the lease, as [Lease.Claimed] was told: 0 before. An advisory lock numbers
-// nothing, so there is no token until the fence gives one.
+// Token returns the token that [Lease.Claimed] set, or 0 before that. An advisory lock has no number, so there is no
+// token until the fence gives one.
 func (l *Lease) Token() token.Token { return token.Token(l.claimed.Load()) }
 
-// Claimed tells the lease which token was claimed for it, for what it says of itself from then on.
+// Claimed sets the token that was claimed for the lease. Token and later errors report it.
 func (l *Lease) Claimed(t token.Token) { l.claimed.Store(int64(t)) }
 
-// Context returns a context that ends when the lease does. Its cause is a *LostError, with ErrReleased behind it after
-// a release. It carries the values of the context that acquired the lease, and not its end.
+// Context returns a context that ends when the lease does. Its cause is a *LostError, which wraps ErrReleased after a
+// release. It carries the values of the context that acquired the lease but not its cancellation.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done returns the Done channel of the lease's context.
 func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 
-// Err returns nil while the lease is held, as far as this process knows, and otherwise a *LostError that says why it is not.
-// It looks at the clocks itself and sends nothing. The session may have ended without our knowing yet.
+// Err returns nil while the lease is held, as far as this process knows. Once it is over, Err returns a *LostError that
+// says why. Err reads the clocks itself and sends nothing. The session may have ended without our knowledge.
 func (l *Lease) Err() error {
+	now := l.session.locker.now()
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	return l.err()
+	return l.err(now)
 }
 
-func (l *Lease) err() error {
+// err is Err with clocks that have been read already. Called with the session's mu held.
+func (l *Lease) err(now clock.Instant) error {
 	if l.over == nil {
-		l.session.evaluate()
+		l.session.evaluate(now)
 	}
 	if l.over == nil {
 		return nil
@@ -70,23 +74,25 @@ func (l *Lease) err() error {
 	return l.over
 }
 
-// Remaining returns how long the lease may be relied on yet if PostgreSQL is not heard from again: 0 when it is over.
+// Remaining returns how much longer the lease may be relied on if PostgreSQL does not answer again. It returns 0 once
+// the lease is over.
 func (l *Lease) Remaining() time.Duration {
+	now := l.session.locker.now()
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	if l.err() != nil {
+	if l.err(now) != nil {
 		return 0
 	}
-	return l.session.remaining()
+	return l.session.remaining(now)
 }
 
-// Release gives the lease back: the context ends first, then the lock is given back and those who wait are told. It runs on a
-// context of its own, bounded by what PostgreSQL may take to answer, since a caller whose ctx was cancelled still
-// has to release.
+// Release gives the lease back: it ends the context first, then unlocks and notifies the waiters. It runs on a context
+// of its own, bounded by the time PostgreSQL may take to answer, because a caller whose ctx was cancelled still has to
+// release.
 //
-// It returns nil when the lease was held until now, and again when it is called again; ErrLost when it was not;
-// ErrUnavailable when PostgreSQL did not confirm that it had the lock and gave it back. The session was closed then, with
-// all its leases, since a lock of unknown state must not stay on it.
+// It returns nil if the lease was held until now, and nil again if called again. It returns ErrLost if the lease was
+// not held. It returns ErrUnavailable if PostgreSQL did not confirm that it held and released the lock. The session has
+// then been closed, with all its leases, because a lock of unknown state must not stay on it.
 func (l *Lease) Release(context.Context) error {
 	unlock, err := l.beginRelease()
 	if err != nil {
@@ -106,21 +112,36 @@ func (l *Lease) Release(context.Context) error {
 	return nil
 }
 
-// releaseWithin bounds a release that has to wait for its place among what else the session has been asked.
+// releaseWithin bounds a release that waits behind the session's other statements.
 const releaseWithin = 5 * time.Second
 
-// beginRelease asks for the unlock, once.
+// beginRelease requests the unlock, once.
 func (l *Lease) beginRelease() (*call, error) {
 	s := l.session
+	now := s.locker.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := l.err(); err == nil {
+	if err := l.err(now); err == nil {
 		l.end(&LostError{Resource: l.resource, Token: l.Token(), Reason: ReasonReleased, Err: ErrReleased})
 		l.release = s.unlock(l.key, l.turn)
 	} else if l.release == nil {
 		return nil, err
 	}
 	return l.release, nil
+}
+
+// Abandon ends a lease that is no longer of use although the session still has its lock, for example because a fence
+// called its token stale. reason and err become the cause of its end, as with any other loss. The lock is released in
+// the background. Abandon does nothing to a lease that is already over.
+func (l *Lease) Abandon(reason token.Reason, err error) {
+	s := l.session
+	now := s.locker.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.err(now) == nil {
+		l.lose(&doubt{reason, err})
+		s.unlock(l.key, l.turn)
+	}
 }
 
 // end marks the lease as over. Called with the session's mu held, once.
@@ -130,13 +151,30 @@ func (l *Lease) end(why *LostError) {
 	l.cancel(why)
 }
 
-// lose ends the lease with its session. Called with the session's mu held.
+// loseWithSession ends the lease with its session. Called with the session's mu held.
+func (l *Lease) loseWithSession(why *doubt) {
+	l.lose(why)
+	l.turn.Done()
+}
+
+// lose ends the lease other than by release. Called with the session's mu held.
 func (l *Lease) lose(why *doubt) {
 	l.end(&LostError{Resource: l.resource, Token: l.Token(), Reason: why.reason, Err: why.err})
-	l.turn.Done()
-	opts := &l.session.locker.opts
-	opts.Logger.Warn("lease lost", "resource", l.resource, "token", l.Token(), "reason", string(why.reason), "error", why.err)
-	if opts.Lost != nil {
-		go opts.Lost(l, l.over)
-	}
+	opts, cause := &l.session.locker.opts, l.over
+	go func() { // the log handler and the hook are the caller's code, which may call the lease
+		opts.Logger.Warn(
+			"lease lost",
+			"resource",
+			l.resource,
+			"token",
+			cause.Token,
+			"reason",
+			string(cause.Reason),
+			"error",
+			cause.Err,
+		)
+		if opts.Lost != nil {
+			opts.Lost(l, cause)
+		}
+	}()
 }

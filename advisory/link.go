@@ -8,33 +8,48 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/internal/encoding"
 )
 
 // link is the connection of a session. One goroutine uses it at a time, except for interrupt and sever.
 //
-// It was taken from the pool for good, so that the pool's hooks have seen it and none of the pool's limits can retire
-// it, and is driven without pgx: deadlines stand on the socket, nothing is prepared, and messages come to the session.
+// It was taken from the pool for good, so the pool's hooks have seen it and the pool's limits cannot retire it. It is
+// driven without pgx: deadlines are set on the socket, nothing is prepared, and notifications go to the session.
 type link struct {
 	raw    net.Conn
 	pg     *pgconn.PgConn
-	within time.Duration // how long an answer may take
+	conn   *pgx.Conn // the connection pg was taken from; tracers need it
+	tracer pgx.QueryTracer
+	within time.Duration // how long a reply may take
+
+	// The session's goroutine alone uses these.
+	table int64 // the size of the server's lock table; 0 if unknown
+	locks int64 // how many locks this session has, as far as the server answered
 }
 
-// channel carries the key of each lock that was given back, in decimal.
+// channel carries the key of each released lock, in decimal.
 const channel = "fencepost_advisory"
 
-// openLink opens the connection, and refuses one that does not lead straight to a primary.
+// openLink opens the connection, and refuses one that does not lead directly to a primary.
 func openLink(ctx context.Context, pool *pgxpool.Pool, opts *Options, told func(payload string)) (*link, error) {
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	k, err := newLink(pooled.Hijack().PgConn(), told)
+	if problem := encoding.Problem(pooled.Conn().PgConn()); problem != "" {
+		pooled.Release()
+		return nil, invalidf("%s", problem)
+	}
+	conn := pooled.Hijack()
+	k, err := newLink(conn.PgConn(), told)
 	if err != nil {
 		return nil, err
 	}
+	k.conn, k.tracer = conn, conn.Config().Tracer
 	if deadline, ok := ctx.Deadline(); ok {
 		k.within = time.Until(deadline)
 	}
@@ -48,11 +63,11 @@ func openLink(ctx context.Context, pool *pgxpool.Pool, opts *Options, told func(
 	return k, nil
 }
 
-// newLink makes a link of a connection that belongs to nobody else any more.
+// newLink makes a link from a connection that nobody else uses any longer.
 func newLink(conn *pgconn.PgConn, told func(payload string)) (*link, error) {
 	hijacked, err := conn.Hijack()
 	if err != nil {
-		_ = conn.Conn().Close() // the pool has let go of it
+		_ = conn.Conn().Close() // the pool no longer owns it
 		return nil, err
 	}
 	config := hijacked.Config.Copy()
@@ -62,7 +77,7 @@ func newLink(conn *pgconn.PgConn, told func(payload string)) (*link, error) {
 			told(n.Payload)
 		}
 	}
-	// Nothing that is asked here waits in the server, so there is never anything to cancel, and nothing to dial for.
+	// No statement here waits in the server, so there is never anything to cancel, and nothing to dial for.
 	config.DialFunc = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 	hijacked.Config = config
 	pg, err := pgconn.Construct(hijacked)
@@ -73,9 +88,9 @@ func newLink(conn *pgconn.PgConn, told func(payload string)) (*link, error) {
 	return &link{raw: hijacked.Conn, pg: pg}, nil
 }
 
-// settleSQL changes settings only where nothing stands between: those of a pooler's connection would reach others.
+// settleSQL changes settings only on a direct connection: on a pooler's connection they would affect other clients.
 //
-// idle_session_timeout exists from PostgreSQL 14 on; the settings of TCP have no effect on Unix sockets.
+// idle_session_timeout exists from PostgreSQL 14 on; the TCP settings have no effect on Unix sockets.
 const settleSQL = `
 SELECT pg_catalog.pg_backend_pid()::text, pg_catalog.pg_is_in_recovery()::text,
        (SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
@@ -84,9 +99,11 @@ SELECT pg_catalog.pg_backend_pid()::text, pg_catalog.pg_is_in_recovery()::text,
                        ('tcp_user_timeout', $2::text),
                        ('statement_timeout', '0'), ('lock_timeout', '0'), ('synchronous_commit', 'off')) AS v (name, value)
           JOIN pg_catalog.pg_settings AS s USING (name)
-         WHERE pg_catalog.pg_backend_pid() = $1::bigint)::text`
+         WHERE pg_catalog.pg_backend_pid() = $1::bigint)::text,
+       (pg_catalog.current_setting('max_locks_per_transaction', true)::bigint * (pg_catalog.current_setting('max_connections', true)::bigint
+          + pg_catalog.current_setting('max_prepared_transactions', true)::bigint))::text`
 
-// settle finds out whom the connection leads to, and sets what the session needs.
+// settle checks where the connection leads, and applies the settings that the session needs.
 func (k *link) settle(opts *Options) error {
 	ttl, pid := milliseconds(opts.TTL), strconv.FormatUint(uint64(k.pg.PID()), 10)
 	row, err := k.ask(settleSQL, pid, ttl, opts.Label, seconds(opts.TTL/2), seconds(opts.TTL/6))
@@ -94,16 +111,23 @@ func (k *link) settle(opts *Options) error {
 	case err != nil:
 		return err
 	case row[0] != pid:
-		return invalidf("there is a pooler (PgBouncer, for instance) between this process and PostgreSQL: session %s answered for %s. "+
-			"Session-level advisory locks need a connection of their own, also behind PgBouncer's session mode: "+
-			"hand in a pool that leads straight to PostgreSQL, or use transaction-level locks", row[0], pid)
+		return invalidf(
+			"there is a pooler (PgBouncer, for example) between this process and PostgreSQL: session %s answered for %s. "+
+				"Session-level advisory locks need a direct connection, so PgBouncer's session mode does not work either: "+
+				"pass a pool that connects directly to PostgreSQL, or use transaction-level locks",
+			row[0],
+			pid,
+		)
 	case row[1] == "true":
 		return errStandby
 	}
+	k.table, _ = strconv.ParseInt(row[3], 10, 64) // a server without these settings has no such lock table
 	return nil
 }
 
-var errStandby = errors.New("the server is a standby: advisory locks there are its own, and exclude nobody on the primary")
+var errStandby = errors.New(
+	"the server is a standby: advisory locks on a standby do not exclude sessions on the primary",
+)
 
 // milliseconds and seconds round up.
 func milliseconds(d time.Duration) string {
@@ -117,7 +141,7 @@ func seconds(d time.Duration) string {
 const (
 	tryLockSQL = `SELECT pg_catalog.pg_try_advisory_lock($1::bigint)::text, ''`
 
-	// tryLockNamingSQL also says who holds it, as far as that can be told.
+	// tryLockNamingSQL also names the holder, as far as it can be determined.
 	tryLockNamingSQL = `
 SELECT got::text, CASE WHEN NOT got THEN
     (SELECT a.application_name FROM pg_catalog.pg_locks AS k JOIN pg_catalog.pg_stat_activity AS a ON a.pid = k.pid
@@ -128,11 +152,12 @@ SELECT got::text, CASE WHEN NOT got THEN
 
 	unlockSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text`
 
-	// unlockTellingSQL tells those who wait as well: the message goes out with the statement's commit, and the lock is free by then.
+	// unlockTellingSQL also notifies the waiters: the message goes out when the statement commits, and the lock is free
+	// by then.
 	unlockTellingSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text, pg_catalog.pg_notify('` + channel + `', $1::text)::text`
 )
 
-// tryLock asks for a lock, without waiting for it.
+// tryLock tries a lock without waiting for it.
 func (k *link) tryLock(key int64, naming bool) (got bool, holder string, err error) {
 	sql, args := tryLockSQL, []string{strconv.FormatInt(key, 10)}
 	if naming {
@@ -143,46 +168,55 @@ func (k *link) tryLock(key int64, naming bool) (got bool, holder string, err err
 	if err != nil {
 		return false, "", err
 	}
-	return row[0] == "true", row[1], nil
+	if got = row[0] == "true"; got {
+		k.locks++
+	}
+	return got, row[1], nil
 }
 
-// unlock gives a lock back. That it was not held is an error.
+// unlock releases a lock. It is an error if the lock was not held.
 func (k *link) unlock(key int64) error {
 	row, err := k.giveBack(key)
-	if err == nil && row[0] != "true" {
+	switch {
+	case err != nil:
+		return err
+	case row[0] != "true":
 		return fmt.Errorf("advisory lock %d was not held by its session", key)
 	}
-	return err
+	k.locks--
+	return nil
 }
 
-// forget gives a lock back that was perhaps never got.
+// forget releases a lock that may not have been acquired.
 func (k *link) forget(key int64) error {
 	_, err := k.giveBack(key)
 	return err
 }
 
-// giveBack unlocks, and tells those who wait where PostgreSQL can. Where it cannot, its NOTIFY queue being full for instance, they find out by
-// themselves.
+// giveBack unlocks, and notifies the waiters if PostgreSQL can. If it cannot, for example because its NOTIFY queue is
+// full, they find out by themselves.
 func (k *link) giveBack(key int64) ([]string, error) {
 	number := strconv.FormatInt(key, 10)
 	row, err := k.ask(unlockTellingSQL, number)
 	switch {
 	case !answered(err):
 		return row, err
-	case len(row) > 0: // a session's lock that was unlocked stays so, also where the statement did not commit
+	case len(row) > 0: // a session-level unlock stands even if the statement did not commit
 		return row, nil
 	}
 	return k.ask(unlockSQL, number)
 }
 
-// ask sends one statement and returns the texts of the one row that it gives, if it gives any, also where it could not commit.
+// ask sends one statement and returns the columns of its one row, if any, even if the statement could not commit.
 func (k *link) ask(sql string, args ...string) ([]string, error) {
-	_ = k.raw.SetDeadline(time.Now().Add(k.within)) // what is wrong with the socket shows when it is used
+	_ = k.raw.SetDeadline(time.Now().Add(k.within)) // an error of the socket shows when it is used
 	values := make([][]byte, len(args))
 	for i, arg := range args {
 		values[i] = []byte(arg)
 	}
+	ended := k.trace(sql, args)
 	result := k.pg.ExecParams(context.Background(), sql, values, nil, nil, nil).Read()
+	ended(result)
 	var row []string
 	for _, value := range result.Rows[:min(1, len(result.Rows))] {
 		for _, column := range value {
@@ -192,7 +226,22 @@ func (k *link) ask(sql string, args ...string) ([]string, error) {
 	return row, result.Err
 }
 
-// listen waits for a message until the given time. Its end is no error, nor is an interrupt.
+// trace reports a statement and its end to the tracer of the caller's pool, as pgx would.
+func (k *link) trace(sql string, args []string) (ended func(*pgconn.Result)) {
+	if k.tracer == nil {
+		return func(*pgconn.Result) {}
+	}
+	given := make([]any, len(args))
+	for i, arg := range args {
+		given[i] = arg
+	}
+	ctx := k.tracer.TraceQueryStart(context.Background(), k.conn, pgx.TraceQueryStartData{SQL: sql, Args: given})
+	return func(result *pgconn.Result) {
+		k.tracer.TraceQueryEnd(ctx, k.conn, pgx.TraceQueryEndData{CommandTag: result.CommandTag, Err: result.Err})
+	}
+}
+
+// listen waits for a message until the deadline. Neither the deadline nor an interrupt is an error.
 func (k *link) listen() error {
 	err := k.pg.WaitForNotification(context.Background())
 	var network net.Error
@@ -202,16 +251,16 @@ func (k *link) listen() error {
 	return err
 }
 
-// until bounds the next listen.
+// until sets the deadline of the next listen.
 func (k *link) until(t time.Time) { _ = k.raw.SetDeadline(t) }
 
-// interrupt ends a listen that is under way.
+// interrupt ends a listen in progress.
 func (k *link) interrupt() { _ = k.raw.SetReadDeadline(time.Unix(1, 0)) }
 
-// sever ends the connection without a word. PostgreSQL notices and gives the session's locks back.
+// sever closes the connection without a Terminate message. PostgreSQL notices and releases the session's locks.
 func (k *link) sever() { _ = k.raw.Close() }
 
-// leave ends the connection in good order.
+// leave closes the connection in an orderly way.
 func (k *link) leave() {
 	_ = k.raw.SetDeadline(time.Now().Add(k.within))
 	_ = k.pg.Close(context.Background())

@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,25 +11,28 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/internal/clock"
+	"github.com/fencepost-pg/fencepost/internal/encoding"
+	"github.com/fencepost-pg/fencepost/internal/turns"
 )
 
-// Locker grants leases by session-level advisory locks. It is safe for concurrent use and needs no closing: its one
-// connection and its one goroutine are there while leases are held or awaited, the connection a little longer.
+// Locker grants leases with session-level advisory locks. It is safe for concurrent use and need not be closed: it has
+// its one connection and one goroutine only while leases are held or awaited, the connection a little longer.
 type Locker struct {
-	pool  *pgxpool.Pool
-	opts  Options
-	turns Turns
-	now   func() clock.Instant // by all clocks of this host
+	pool     *pgxpool.Pool
+	opts     Options
+	turns    turns.Turns
+	now      func() clock.Instant // by all clocks of this host
+	capacity func(table int64) int64
 
 	mu      sync.Mutex
 	session *session
 }
 
-// NewLocker makes a Locker on the caller's pool. It sends nothing. A nil pool and options out of range are refused with
+// NewLocker makes a Locker on the caller's pool. It sends nothing. It refuses a nil pool and options out of range with
 // ErrInvalid.
 //
-// The pool has to lead straight to one primary. Its connections are not used for locks, apart from one which is taken
-// out of it for good, with its next place free again, whenever the locker has none.
+// The pool must connect directly to one primary. Whenever the locker has no connection, it takes one out of the pool
+// for good; the pool may then open another in its place. The locker does not use the pool's other connections.
 func NewLocker(pool *pgxpool.Pool, opts *Options) (*Locker, error) {
 	if pool == nil {
 		return nil, invalidf("the pool is nil")
@@ -37,7 +41,7 @@ func NewLocker(pool *pgxpool.Pool, opts *Options) (*Locker, error) {
 	if err := v.validate(); err != nil {
 		return nil, err
 	}
-	return &Locker{pool: pool, opts: v, now: clock.NewSystem(v.WallClock).Now}, nil
+	return &Locker{pool: pool, opts: v, now: clock.NewSystem(v.WallClock).Now, capacity: capacityOf}, nil
 }
 
 // request is one attempt to acquire.
@@ -46,10 +50,10 @@ type request struct {
 	resource string
 	label    string
 	key      int64
-	turn     *Turn // nil once somebody else has to end it
+	turn     *turns.Turn // nil once another owner has to end it
 }
 
-// heldHere is what others of this process meet while the lease is held.
+// heldHere is the error for other callers of this process while the lease is held.
 func (l *Locker) heldHere(r *request) error {
 	return &HeldError{Resource: r.resource, Label: l.opts.Label}
 }
@@ -62,17 +66,18 @@ func (l *Locker) request(ctx context.Context, resource string, opts *AcquireOpti
 	if err := checkResource(resource); err != nil {
 		return nil, err
 	}
-	if !isText(label) {
+	if !encoding.IsText(label) {
 		return nil, invalidf("the label is not UTF-8 without U+0000")
 	}
 	return &request{ctx: ctx, resource: resource, label: label, key: Key(l.opts.Namespace, resource)}, nil
 }
 
-// Acquire waits for the lease of a resource. Those of this process who wait for it are served in the order they came,
-// and hold no connection; between processes the first to ask after a release has it. ctx bounds the wait and
-// gives the lease's context its values; its end does not end the lease.
+// Acquire waits for the lease of a resource. Waiters of this process are served in the order in which they came and
+// hold no connection. Between processes, the first to ask after a release gets the lease. ctx bounds the wait and
+// supplies the values of the lease's context; the end of ctx does not end the lease.
 //
-// Errors: ErrInvalid; when ctx ends, the cause of that and ErrHeld or ErrUnavailable, whichever was met last.
+// Errors: ErrInvalid; when ctx ends, its cause joined with the last outcome, ErrHeld or ErrUnavailable; ErrUnavailable
+// at once if this Locker holds as many leases as a session may: a quarter of the server's lock table.
 func (l *Locker) Acquire(ctx context.Context, resource string, opts *AcquireOptions) (*Lease, error) {
 	r, err := l.request(ctx, resource, opts)
 	if err != nil {
@@ -83,16 +88,17 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *AcquireOpti
 	}
 	defer r.giveUp()
 	turn := r.turn
-	if turn.row%rowLength == rowLength-1 {
+	if turn.Before()%handOffs == handOffs-1 {
 		pause(ctx, othersTurn)
 	}
 	for {
 		lease, err := l.stay(ctx, r)
 		switch ended := ctx.Err(); {
-		case err == nil || r.turn == nil && ended == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrLost):
+		case err == nil || r.turn == nil && ended == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrLost),
+			errors.Is(err, errFull):
 			return lease, err
-		case ended != nil && turn.Last() != nil: // which err may have missed
-			return nil, errors.Join(turn.Last(), ended)
+		case ended != nil && turn.Last() != nil: // err may have missed it
+			return nil, fmt.Errorf("%w: %w", turn.Last(), ended)
 		case ended != nil:
 			return nil, err
 		}
@@ -103,16 +109,17 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *AcquireOpti
 const (
 	// pollEvery is the mean pause between two tries while PostgreSQL is unavailable.
 	pollEvery = 50 * time.Millisecond
-	// rowLength is how often in a row a process hands a lock on within itself before it lets others
-	// have a look first, and othersTurn for how long.
-	rowLength  = 8
+	// handOffs is how often in a row a process hands a lock on within itself before it lets other processes look first,
+	// for othersTurn.
+	handOffs   = 8
 	othersTurn = 5 * time.Millisecond
 )
 
-// TryAcquire asks for the lease of a resource once, or, where somebody of this process is about to ask or holds it, waits to hear what came of
-// that. ctx is as with Acquire.
+// TryAcquire asks for the lease of a resource once. If another goroutine of this process holds it or is asking for it,
+// TryAcquire waits for that goroutine's outcome. ctx is as with Acquire.
 //
-// Errors: ErrInvalid; *HeldError when somebody else holds it; ErrUnavailable, after which nothing is held.
+// Errors: ErrInvalid; *HeldError if somebody else holds the lease; ErrUnavailable, after which nothing is held, also if
+// this Locker holds as many leases as a session may: a quarter of the server's lock table.
 func (l *Locker) TryAcquire(ctx context.Context, resource string, opts *AcquireOptions) (*Lease, error) {
 	r, err := l.request(ctx, resource, opts)
 	if err != nil {
@@ -130,14 +137,14 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string, opts *AcquireO
 	return lease, err
 }
 
-// giveUp ends the turn, unless it has become the lease's or the session's.
+// giveUp ends the turn, unless the lease or the session has taken it over.
 func (r *request) giveUp() {
 	if r.turn != nil {
 		r.turn.Done()
 	}
 }
 
-// join makes the caller a user of the session, a new one where there is none.
+// join makes the caller a user of the session, and opens a session if there is none.
 func (l *Locker) join() *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,11 +174,11 @@ func (l *Locker) stay(ctx context.Context, r *request) (*Lease, error) {
 	return lease, err
 }
 
-// await looks whenever there is word of the key, and every LookEvery.
+// await looks whenever a message about the key arrives, and every LookEvery.
 func (s *session) await(ctx context.Context, r *request, held error) (*Lease, error) {
 	word := s.register(r.key)
 	defer s.unregister(r.key, word)
-	again := time.NewTimer(0) // once more now that word would reach us
+	again := time.NewTimer(0) // look again now that messages reach us
 	defer again.Stop()
 	for {
 		select {
@@ -184,7 +191,7 @@ func (s *session) await(ctx context.Context, r *request, held error) (*Lease, er
 		lease, err := s.look(ctx, r, false)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, held // what was met last
+			return nil, held // the last outcome
 		case err == nil || !errors.Is(err, ErrHeld):
 			return lease, err
 		}
@@ -192,7 +199,7 @@ func (s *session) await(ctx context.Context, r *request, held error) (*Lease, er
 	}
 }
 
-// register has word of a key come to the channel, from before the next look on.
+// register delivers messages about a key to the returned channel, starting before the next look.
 func (s *session) register(key int64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +211,7 @@ func (s *session) register(key int64) <-chan struct{} {
 	return word
 }
 
-// unregister ends that, unless the turn has gone on to another, who has registered since.
+// unregister ends that, unless the turn has passed to another waiter that has registered since.
 func (s *session) unregister(key int64, word <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,11 +220,11 @@ func (s *session) unregister(key int64, word <-chan struct{}) {
 	}
 }
 
-// look asks for the lock once. A call that ctx ends before its answer is carried on without the caller, who has no turn
-// any more then.
+// look asks for the lock once. If ctx ends before the reply, the call continues without the caller, who then no longer
+// has the turn.
 func (s *session) look(ctx context.Context, r *request, naming bool) (*Lease, error) {
 	a := &attempt{session: s, request: *r, naming: naming}
-	c := &call{ask: a.ask, settled: a.settled}
+	c := &call{ask: a.ask, refuse: a.refuse, settled: a.settled}
 	s.mu.Lock()
 	s.push(c)
 	s.mu.Unlock()
@@ -232,7 +239,7 @@ func (s *session) look(ctx context.Context, r *request, naming bool) (*Lease, er
 	return a.outcome(r, c.err)
 }
 
-// abandon leaves a call to itself. It reports whether the turn has gone with it.
+// abandon detaches the caller from a call. It reports whether the turn stays with the call.
 func (s *session) abandon(c *call, a *attempt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,20 +268,21 @@ type attempt struct {
 
 	got     bool
 	holder  string
-	refused error // of the look alone, and not of the session
+	refused error // concerns this look only, not the session
 
-	left  bool // by the caller, under mu
+	left  bool // the caller has left; under mu
 	lease *Lease
 }
 
 func (a *attempt) ask(k *link) (err error) {
-	for naming := a.naming; ; naming = false { // not everybody may look at who it is
+	for naming := a.naming; ; naming = false { // not every role may see the holder
 		a.got, a.holder, err = k.tryLock(a.request.key, naming)
 		if !answered(err) {
 			a.refused = nil
 			return err
 		}
-		// PostgreSQL refused: out of lock space, or cancelled by somebody. Had it locked before that, the lock would stay.
+		// PostgreSQL refused: the lock table was full, or somebody cancelled the statement. If it had locked before
+		// that, the lock would remain.
 		a.refused = err
 		if err := k.forget(a.request.key); err != nil || !naming {
 			return err
@@ -282,7 +290,7 @@ func (a *attempt) ask(k *link) (err error) {
 	}
 }
 
-// settled turns a lock that was got into a lease, or gives it back where nobody wants it any more.
+// settled turns an acquired lock into a lease, or releases it if the caller has left.
 func (a *attempt) settled(err error) {
 	s := a.session
 	switch {
@@ -307,14 +315,14 @@ func (a *attempt) outcome(r *request, ended error) (*Lease, error) {
 	case a.lease == nil:
 		return nil, r.met(&HeldError{Resource: r.resource, Label: a.holder})
 	}
-	r.turn = nil // the lease's
+	r.turn = nil // the lease has it
 	if err := a.lease.Err(); err != nil {
 		return nil, err
 	}
 	return a.lease, nil
 }
 
-// met tells the others of this process too.
+// met also passes the outcome to the other goroutines of this process.
 func (r *request) met(err error) error {
 	r.turn.Met(err)
 	return err

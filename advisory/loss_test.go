@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// session is the process id of the session that holds or awaits under a label.
+// session returns the process id of the session that holds or awaits under a label.
 func session(t *testing.T, pool *pgxpool.Pool, label string) (pid int) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), `SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = $1
@@ -47,7 +48,8 @@ func within(t *testing.T, most time.Duration, l *advisory.Lease) time.Duration {
 func wantLost(t *testing.T, l *advisory.Lease, reasons ...string) {
 	t.Helper()
 	var lost *advisory.LostError
-	if err := l.Err(); !errors.As(err, &lost) || !errors.Is(err, advisory.ErrLost) || errors.Is(err, advisory.ErrReleased) {
+	if err := l.Err(); !errors.As(err, &lost) || !errors.Is(err, advisory.ErrLost) ||
+		errors.Is(err, advisory.ErrReleased) {
 		t.Fatalf("got %v", err)
 	}
 	for _, reason := range reasons {
@@ -58,8 +60,8 @@ func wantLost(t *testing.T, l *advisory.Lease, reasons ...string) {
 	t.Errorf("lost by %q: %v", lost.Reason, lost)
 }
 
-// Case 10: the session is ended by the server. All leases on it are lost at once, their contexts with the cause, another process
-// gets the lock, and whoever of this one asks again gets it after that on a new session.
+// Case 10: the server ends the session. All leases on it are lost at once, and their contexts have the cause. Another
+// process gets the lock. A caller of this process that asks again gets it after that on a new session.
 func TestCase10_ATerminatedSessionIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -125,7 +127,8 @@ func proxied(t *testing.T, opts *advisory.Options) (*advisory.Locker, *pgxpool.P
 	return locker(t, testenv.PoolOn(t, proxy.URL(t, address)), opts), direct, proxy
 }
 
-// Case 10: the network is cut without a word. The holder notices within ProbeEvery and AnswerWithin, though nothing is asked.
+// Case 10: the network is cut silently. The holder notices within ProbeEvery plus AnswerWithin, though nothing is
+// asked.
 func TestCase10_ASilentCutIsNoticedInTheStatedTime(t *testing.T) {
 	t.Parallel()
 	opts := advisory.Options{Label: "A", ProbeEvery: 100 * time.Millisecond, AnswerWithin: 200 * time.Millisecond}
@@ -150,15 +153,16 @@ func TestCase10_AResetConnectionIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// PostgreSQL gives the locks of a process away that it hears nothing from, after the TTL, and the process gave them up
-// before. (The proxy also holds back what would tell PostgreSQL that the connection was closed.)
+// PostgreSQL releases the locks of a silent process after the TTL, and the process gave them up before. (The proxy also
+// holds back what would tell PostgreSQL that the connection was closed.)
 func TestALockOfASilentProcessIsFreeAfterTheTTL(t *testing.T) {
 	t.Parallel()
 	const ttl = 500 * time.Millisecond
 	a, direct, proxy := proxied(t, &advisory.Options{TTL: ttl})
 	b := locker(t, direct, &advisory.Options{LookEvery: 20 * time.Millisecond})
 	var version int
-	if err := direct.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+	if err := direct.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int`).
+		Scan(&version); err != nil {
 		t.Fatal(err)
 	}
 	l := acquire(t, a, "r")
@@ -182,7 +186,7 @@ func TestALockOfASilentProcessIsFreeAfterTheTTL(t *testing.T) {
 	}
 }
 
-// The lease is over once nothing has been heard for the TTL by any clock, before anything is sent.
+// The lease is over once there was no reply for the TTL by any clock, before anything is sent.
 func TestAStepOfTheWallClockEndsALease(t *testing.T) {
 	t.Parallel()
 	wall := &steppedClock{}
@@ -198,11 +202,51 @@ func TestAStepOfTheWallClockEndsALease(t *testing.T) {
 	within(t, time.Second, l)
 }
 
-// Whoever waits for a lock whose session ended finds out though nobody tells.
+// C61: the wall clock is the caller's code, and is read with no lock held: it may call a lease.
+func TestCase61_AWallClockMayAskALease(t *testing.T) {
+	t.Parallel()
+	var held atomic.Pointer[advisory.Lease]
+	var busy atomic.Bool // the lease reads the clock as well
+	var asked atomic.Int32
+	wall := func() time.Time {
+		if l := held.Load(); l != nil && busy.CompareAndSwap(false, true) {
+			_, _ = l.Err(), l.Remaining()
+			asked.Add(1)
+			busy.Store(false)
+		}
+		return time.Now()
+	}
+	l := acquire(t, locker(t, testenv.Pool(t), &advisory.Options{WallClock: wall, ProbeEvery: 50 * time.Millisecond}), "r")
+	held.Store(l)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = l.Err(), l.Remaining()
+		for probes := asked.Load() + 2; asked.Load() < probes; { // the session's own readings
+			<-time.After(10 * time.Millisecond)
+		}
+		_ = l.Release(t.Context())
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a clock that asks the lease waits for itself")
+	}
+}
+
+// A waiter for a lock whose session ended finds out though nobody notifies it.
 func TestTheWaiterOfASessionThatEndedFindsOut(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	a, b := locker(t, pool, &advisory.Options{Label: "A"}), locker(t, pool, &advisory.Options{LookEvery: 50 * time.Millisecond})
+	a, b := locker(
+		t,
+		pool,
+		&advisory.Options{Label: "A"},
+	), locker(
+		t,
+		pool,
+		&advisory.Options{LookEvery: 50 * time.Millisecond},
+	)
 	_ = acquire(t, a, "r")
 	got := make(chan error)
 	go func() {
@@ -218,7 +262,7 @@ func TestTheWaiterOfASessionThatEndedFindsOut(t *testing.T) {
 	}
 }
 
-// A waiter outlives its own session: it goes on with another.
+// A waiter outlives its own session: it continues on another.
 func TestAWaiterOutlivesItsSession(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)

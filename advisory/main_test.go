@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.MainWithExamples(m, 0) }
 
 func locker(t *testing.T, pool *pgxpool.Pool, opts *advisory.Options) *advisory.Locker {
 	t.Helper()
@@ -45,7 +45,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	}
 }
 
-// locks counts what the pool's database shows of advisory locks of one number.
+// locks counts the advisory locks with one number in the pool's database.
 func locks(t *testing.T, pool *pgxpool.Pool) (n int) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
@@ -67,7 +67,7 @@ type steppedClock struct{ by atomic.Int64 }
 func (c *steppedClock) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
 func (c *steppedClock) step(d time.Duration) { c.by.Add(int64(d)) }
 
-// lacking is a pool on the database of another, under a role; the right is taken from everybody but the owner.
+// lacking returns a pool on the database of another, under a role; the privilege is revoked from all but the owner.
 func lacking(t *testing.T, pool *pgxpool.Pool, right string) *pgxpool.Pool {
 	t.Helper()
 	role := "lacking_" + pool.Config().ConnConfig.Database

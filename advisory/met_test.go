@@ -17,7 +17,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// I9: while PostgreSQL cannot be asked nobody is said to hold the lease, least of all who waits for it here.
+// I9: while PostgreSQL cannot be asked, nobody is reported as the holder, least of all a waiter of this process.
 func TestInvariant9_AWaiterIsNoHolder(t *testing.T) {
 	t.Parallel()
 	nowhere, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nowhere")
@@ -40,7 +40,7 @@ func TestInvariant9_AWaiterIsNoHolder(t *testing.T) {
 	wantErr(t, err, context.Canceled)
 }
 
-// wait has one wait for a resource, until cancelled, and returns when it does.
+// wait makes one caller wait for a resource until cancelled, and returns when it does wait.
 func wait(t *testing.T, a *advisory.Locker, resource string) (cancel func(), waiter <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +62,7 @@ func wantNotHeld(t *testing.T, err error) {
 	}
 }
 
-// I9: who waits behind a waiter of this process is told of the real holder.
+// I9: a caller that waits behind a waiter of this process is told the real holder.
 func TestInvariant9_TheHolderIsNamedAndNotTheWaiter(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -94,7 +94,7 @@ func TestInvariant9_TheHolderIsNamedAndNotTheWaiter(t *testing.T) {
 	}
 }
 
-// wantNotNamed takes an empty label: later looks do not ask for the name.
+// wantNotNamed accepts an empty label: later looks do not ask for the name.
 func wantNotNamed(t *testing.T, err error, label string) {
 	t.Helper()
 	var held *advisory.HeldError
@@ -103,7 +103,8 @@ func wantNotNamed(t *testing.T, err error, label string) {
 	}
 }
 
-// Who registers while UNLISTEN is on its way is told of releases all the same, and so is who has the turn after a look that was abandoned.
+// A waiter that registers while UNLISTEN is in flight is still notified of releases, and so is the one that has the
+// turn after an abandoned look.
 func TestAWaiterIsNeverDeaf(t *testing.T) {
 	t.Parallel()
 	if !advisory.RegisterDuringUnlisten() {
@@ -114,7 +115,7 @@ func TestAWaiterIsNeverDeaf(t *testing.T) {
 	}
 }
 
-// hooked is a pool whose connections are made and handed out under the test's eyes.
+// hooked returns a pool whose connections the test sees made and handed out.
 func hooked(t *testing.T, wrap func(net.Conn) net.Conn, prepare func(*pgx.Conn)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(testenv.Database(t))
@@ -145,7 +146,7 @@ func hooked(t *testing.T, wrap func(net.Conn) net.Conn, prepare func(*pgx.Conn))
 	return pool
 }
 
-// I9: the end of one caller's ctx is no other's.
+// I9: the end of one caller's ctx does not affect another.
 func TestInvariant9_WhoComesWhileTheOpeningIsStoppedIsServed(t *testing.T) {
 	t.Parallel()
 	opening, goOn := make(chan struct{}, 2), make(chan struct{})
@@ -180,7 +181,7 @@ func TestInvariant9_WhoComesWhileTheOpeningIsStoppedIsServed(t *testing.T) {
 	}
 }
 
-// closedConn tells when it was closed.
+// closedConn reports when it was closed.
 type closedConn struct {
 	net.Conn
 	closed *atomic.Int32
@@ -191,7 +192,7 @@ func (c *closedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A connection that cannot be used is closed: the pool has let go of it.
+// A connection that cannot be used is closed: the pool no longer owns it.
 func TestAConnectionOfNoUseIsClosed(t *testing.T) {
 	t.Parallel()
 	var closed atomic.Int32
@@ -205,7 +206,7 @@ func TestAConnectionOfNoUseIsClosed(t *testing.T) {
 	}
 }
 
-// Where nobody can be told of a release the release is one all the same, and the session goes on.
+// A release succeeds even if nobody can be notified of it, and the session continues.
 func TestAReleaseNeedsNoNotify(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -231,7 +232,8 @@ func releaseOne(t *testing.T, a *advisory.Locker, direct *pgxpool.Pool) {
 	}
 }
 
-// uncommitted is a connection on which every statement that gives "true" and another column fails when it commits, once told.
+// uncommitted is a connection on which, once told, every statement that returns "true" and another column fails at its
+// commit.
 type uncommitted struct {
 	net.Conn
 	told *atomic.Int32
@@ -240,7 +242,8 @@ type uncommitted struct {
 func (c *uncommitted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	ready := []byte("Z\x00\x00\x00\x05I")
-	if c.told.Load() == 0 || !bytes.HasSuffix(p[:n], ready) || !bytes.Contains(p[:n], []byte("\x00\x02\x00\x00\x00\x04true")) {
+	if c.told.Load() == 0 || !bytes.HasSuffix(p[:n], ready) ||
+		!bytes.Contains(p[:n], []byte("\x00\x02\x00\x00\x00\x04true")) {
 		return n, err
 	}
 	c.told.Add(1)
@@ -249,7 +252,7 @@ func (c *uncommitted) Read(p []byte) (int, error) {
 	return copy(p, append(append(bytes.Clone(p[:n-len(ready)]), refusal...), ready...)), err
 }
 
-// A full NOTIFY queue refuses the commit of a lock that is given back by then.
+// A full NOTIFY queue refuses the commit of an unlock; the lock has been released by then.
 func TestAFullNotifyQueueEndsNoSession(t *testing.T) {
 	t.Parallel()
 	var full atomic.Int32
@@ -266,7 +269,7 @@ func TestAFullNotifyQueueEndsNoSession(t *testing.T) {
 	}
 }
 
-// The time for which the machine was suspended counts, also where the wall clock does not show it.
+// The time for which the machine was suspended counts, even if the wall clock does not show it.
 func TestASuspensionEndsALease(t *testing.T) {
 	t.Parallel()
 	var asleep atomic.Int64

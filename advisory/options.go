@@ -5,7 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
-	"unicode/utf8"
+
+	"github.com/fencepost-pg/fencepost/internal/encoding"
 )
 
 // Bounds of the options.
@@ -24,40 +25,43 @@ const (
 
 // Options are the settings of a [Locker]. The zero value, and a nil pointer, mean the defaults.
 type Options struct {
-	// Namespace keeps the resources of one application apart from those of others in the same database: 1 to 64 bytes. Default
-	// "default".
+	// Namespace separates the resources of one application from those of others in the same database: 1 to 64 bytes.
+	// Default "default".
 	Namespace string
-	// Label is shown to those who find a resource held, and by pg_stat_activity as the session's application_name. PostgreSQL cuts it
-	// after 63 bytes. Default: host name and process id.
+	// Label is shown to callers that find a resource held. pg_stat_activity shows it as the session's application_name.
+	// PostgreSQL truncates it to 63 bytes. Default: host name and process id.
 	Label string
-	// TTL is how long PostgreSQL keeps the session of a process that it hears nothing from (idle_session_timeout, from version
-	// 14 on), and so the leases of one that was stopped. The process itself trusts its leases for a little less, counted from
-	// the last answer. From 10 ms to 24 h. Default 30 s.
+	// TTL is how long PostgreSQL keeps a session that sends nothing (idle_session_timeout, from version 14 on), and so
+	// the leases of a paused process. The process itself relies on its leases for a little less, counted from the last
+	// reply. From 10 ms to 24 h. Default 30 s.
 	TTL time.Duration
-	// ProbeEvery is the pause after which a session that has nothing else to ask asks for a sign of life. It and AnswerWithin
-	// together are the time within which a silent loss is noticed. Default: 1 s, and at most a third of the TTL.
+	// ProbeEvery is the pause after which an otherwise quiet session sends a probe. A silent loss is noticed within
+	// ProbeEvery plus AnswerWithin. Default: 1 s, and at most a third of the TTL.
 	ProbeEvery time.Duration
-	// AnswerWithin is how long PostgreSQL may take to answer the session, which asks nothing that waits for others. After it
-	// the session is given up. It and ProbeEvery together stay below the TTL. Default: 2 s, and at most what that leaves.
+	// AnswerWithin is how long PostgreSQL may take to answer the session, whose statements never wait for others. After
+	// that the session is given up. AnswerWithin plus ProbeEvery must stay below the TTL. Default: 2 s, and at most
+	// what the TTL and ProbeEvery leave.
 	AnswerWithin time.Duration
-	// LookEvery is how often whoever waits looks without having been told. Who waits is told of releases; of a holder's session that ended
-	// nobody tells. Default 1 s.
+	// LookEvery is how often a waiter looks without having been notified. Waiters are notified of releases, but not of
+	// the end of a holder's session. Default 1 s.
 	LookEvery time.Duration
-	// Linger is how long the connection is kept once nothing is held and awaited, for the next who asks. No goroutine keeps
-	// it. Default: 5 s, and at most half of the TTL.
+	// Linger is how long the connection is kept for the next caller once nothing is held or awaited. No goroutine runs
+	// for it. Default: 5 s, and at most half of the TTL.
 	Linger time.Duration
-	// Logger takes what happens in the background: losses. Default: nothing is logged.
+	// Logger receives what happens in the background: losses. Default: nothing is logged.
 	Logger *slog.Logger
-	// Lost is called once for each lease that ended other than by its release, from a goroutine of its own. Default: not called.
+	// Lost is called once, from its own goroutine, for each lease that ended other than by release. Default: not
+	// called.
 	Lost func(l *Lease, cause *LostError)
-	// WallClock reads this host's wall clock, for those who want to see what a step of it does. It must be safe for concurrent
-	// use. Default: time.Now.
+	// WallClock reads this host's wall clock; tests can simulate a step of the clock with it. It must be safe for
+	// concurrent use. Default: time.Now.
 	WallClock func() time.Time
 }
 
 // AcquireOptions are the settings of one acquire. The zero value, and a nil pointer, mean the locker's.
 type AcquireOptions struct {
-	// Label is what the lease tells of its holder. Others see that of the session, the locker's. Default: the locker's.
+	// Label is the label that the lease reports. Other processes see the session's label, which is the locker's.
+	// Default: the locker's.
 	Label string
 }
 
@@ -96,9 +100,9 @@ func (o *Options) withDefaults() Options {
 
 func (o *Options) validate() error {
 	switch {
-	case len(o.Namespace) > MaxNamespaceBytes || !isText(o.Namespace):
+	case len(o.Namespace) > MaxNamespaceBytes || !encoding.IsText(o.Namespace):
 		return invalidf("the namespace is not 1 to %d bytes of UTF-8 without U+0000", MaxNamespaceBytes)
-	case !isText(o.Label):
+	case !encoding.IsText(o.Label):
 		return invalidf("the label is not UTF-8 without U+0000")
 	case o.TTL < MinTTL || o.TTL > MaxTTL:
 		return invalidf("a TTL of %v is outside %v to %v", o.TTL, MinTTL, MaxTTL)
@@ -112,22 +116,13 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// trusted is how long after the last sign of life a lease may be relied on: one hundredth less for clocks that run at different
-// rates, and 2 ms for their grain.
+// trusted is how long after the last reply a lease may be relied on: the TTL less one hundredth, for clocks that run at
+// different rates, and less 2 ms, for their granularity.
 func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }
 
 func checkResource(resource string) error {
-	if resource == "" || len(resource) > MaxResourceBytes || !isText(resource) {
+	if resource == "" || len(resource) > MaxResourceBytes || !encoding.IsText(resource) {
 		return invalidf("a resource is 1 to %d bytes of UTF-8 without U+0000", MaxResourceBytes)
 	}
 	return nil
-}
-
-func isText(s string) bool {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return false
-		}
-	}
-	return utf8.ValidString(s)
 }

@@ -8,43 +8,47 @@ import (
 	"time"
 
 	"github.com/fencepost-pg/fencepost/internal/clock"
+	"github.com/fencepost-pg/fencepost/internal/turns"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// session is one session of PostgreSQL, shared by all that this process holds and awaits.
+// session is one PostgreSQL session, shared by all leases and waiters of this process.
 //
-// Its goroutine alone uses the connection, and is there while something is held or awaited. What is to be asked
-// stands in calls, and wakes it where it listens.
+// Only its goroutine uses the connection. The goroutine runs while something is held or awaited. Pending statements are
+// in calls; a new call wakes the goroutine if it listens.
 //
 // Invariants:
 //   - once over, it stays over: its leases are lost and its connection is closed, never used again;
-//   - what it asks never waits for others in the server, so an answer that does not come in time is a doubt;
-//   - proof was read before the call was sent that PostgreSQL last answered.
+//   - its statements never wait for others in the server, so a reply that does not come in time is a doubt;
+//   - proof was read before the call that PostgreSQL last answered was sent.
 type session struct {
 	locker *Locker
 
 	mu          sync.Mutex
 	link        *link              // nil before it is opened
-	running     bool               // its goroutine is there
-	listening   bool               // that waits for messages: an interrupt ends it
-	subscribed  bool               // LISTEN was answered, and UNLISTEN has not been asked for
-	unheard     bool               // kept from before; nothing has been heard since
+	running     bool               // its goroutine runs
+	listening   bool               // the goroutine waits for messages: an interrupt ends that
+	subscribed  bool               // LISTEN was answered, and UNLISTEN has not been sent
+	silent      bool               // kept while idle, and not answered since
 	stopOpening context.CancelFunc // nil unless it is being opened
-	kept        *time.Timer        // closes the connection that nobody needs
-	users       int                // those who wait, and leases
+	kept        *time.Timer        // closes the idle connection
+	users       int                // waiters and leases
 	calls       []*call
 	current     *call
 	leases      map[*Lease]struct{}
-	heads       map[int64]chan struct{} // who waits for word of a key
+	heads       map[int64]chan struct{} // the waiter for messages about a key
 	proof       clock.Instant
 	over        error
 	ended       chan struct{} // closed with over
 }
 
-// call is something to ask of the server.
+// call is a statement for the server.
 type call struct {
 	ask func(k *link) error // an error is a doubt
-	// settled is called once, with the session's mu held: err is nil after an answer, and otherwise why the session
+	// refuse reports, just before the call would be sent, whether not to send it; nil means always send. A refusal is
+	// no sign of life.
+	refuse func(k *link) bool
+	// settled is called once, with the session's mu held. err is nil after a reply; otherwise it says why the session
 	// ended. May be nil.
 	settled func(err error)
 	err     error
@@ -69,7 +73,7 @@ func (s *session) join() bool {
 		if s.kept != nil {
 			s.kept.Stop()
 		}
-		s.running, s.unheard = true, s.link != nil
+		s.running, s.silent = true, s.link != nil
 		go s.run()
 	}
 	return true
@@ -87,14 +91,14 @@ func (s *session) leave() {
 	s.wake()
 }
 
-// wake has the goroutine look at what there is to do. Called with mu held.
+// wake makes the goroutine check for work. Called with mu held.
 func (s *session) wake() {
 	if s.listening {
 		s.link.interrupt()
 	}
 }
 
-// push asks for something. Called with mu held, by a user.
+// push queues a call. Called with mu held, by a user.
 func (s *session) push(c *call) {
 	c.done = make(chan struct{})
 	if s.over != nil {
@@ -105,7 +109,7 @@ func (s *session) push(c *call) {
 	s.wake()
 }
 
-// withdraw takes a call back that has not been sent. Called with mu held.
+// withdraw removes a call that has not been sent. Called with mu held.
 func (s *session) withdraw(c *call) bool {
 	for i, other := range s.calls {
 		if other == c {
@@ -124,8 +128,9 @@ func (s *session) settle(c *call, err error) {
 	close(c.done)
 }
 
-// unlock asks for a lock to be given back, and then ends the turn and the use that went with it. Called with mu held.
-func (s *session) unlock(key int64, turn *Turn) *call {
+// unlock queues the release of a lock; once settled, it ends the turn and the use that belong to it. Called with mu
+// held.
+func (s *session) unlock(key int64, turn *turns.Turn) *call {
 	c := &call{
 		ask: func(k *link) error { return k.unlock(key) },
 		settled: func(error) {
@@ -175,7 +180,7 @@ func (s *session) step() bool {
 	return true
 }
 
-// open opens the connection, for as long as somebody needs it. Called with mu held, which it gives back.
+// open opens the connection while a user needs it. Called with mu held, which it releases.
 func (s *session) open() {
 	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
 	defer cancel()
@@ -190,7 +195,7 @@ func (s *session) open() {
 	defer s.mu.Unlock()
 	s.stopOpening = nil
 	if err != nil && s.users > 0 && errors.Is(ctx.Err(), context.Canceled) {
-		return // those it was stopped for have left, and another has come since
+		return // the users that it was stopped for have left, and another has joined since
 	}
 	if err != nil {
 		s.end(&doubt{ReasonUnreachable, err})
@@ -199,31 +204,37 @@ func (s *session) open() {
 	s.link, s.proof = k, began
 }
 
-// openWithin bounds one try to open a connection; whoever waits begins another.
+// openWithin bounds one try to open a connection. A caller that still waits starts another.
 const openWithin = 10 * time.Second
 
-// perform asks one thing. Called with mu held, which it gives back.
+// perform makes one call. Called with mu held, which it releases.
 func (s *session) perform(c *call) {
-	s.current = c
 	k := s.link
+	if c.refuse != nil && c.refuse(k) {
+		s.settle(c, nil)
+		s.mu.Unlock()
+		return
+	}
+	s.current = c
 	s.mu.Unlock()
 	began := s.locker.now()
 	err := c.ask(k)
+	now := s.locker.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = nil
 	switch {
-	case s.over != nil: // ended meanwhile, and c with it
-	case err != nil && s.unheard:
+	case s.over != nil: // the session ended meanwhile, and c with it
+	case err != nil && s.silent:
 		s.replace()
 		s.calls = append([]*call{c}, s.calls...)
 	case err != nil:
 		s.end(doubtOf(err))
 		s.settle(c, s.over)
 	default:
-		s.unheard, s.proof = false, began
+		s.silent, s.proof = false, began
 		s.settle(c, nil)
-		s.evaluate()
+		s.evaluate(now)
 	}
 }
 
@@ -236,7 +247,7 @@ func doubtOf(err error) *doubt {
 	return &doubt{ReasonSession, err}
 }
 
-// listen waits for messages. Called with mu held, which it gives back.
+// listen waits for messages. Called with mu held, which it releases.
 func (s *session) listen(until time.Time) {
 	s.link.until(until)
 	s.listening = true
@@ -247,21 +258,21 @@ func (s *session) listen(until time.Time) {
 	s.listening = false
 	switch {
 	case err == nil || s.over != nil:
-	case s.unheard:
+	case s.silent:
 		s.replace()
 	default:
 		s.end(&doubt{ReasonSession, err})
 	}
 }
 
-// replace has another connection opened for one that ended, perhaps while nobody needed it. Nothing is lost with it: a
-// lease begins with an answer. Called with mu held.
+// replace makes the goroutine open another connection in place of one that ended, perhaps while idle. No lease is lost
+// with it, because a lease begins with a reply. Called with mu held.
 func (s *session) replace() {
 	s.link.sever()
-	s.link, s.unheard, s.subscribed = nil, false, false
+	s.link, s.silent, s.subscribed = nil, false, false
 }
 
-// probe asks for a sign of life.
+// probe returns a call that checks whether the server answers.
 func (s *session) probe() *call {
 	if s.subscribed && len(s.heads) == 0 {
 		return s.unsubscription()
@@ -272,8 +283,8 @@ func (s *session) probe() *call {
 	}}
 }
 
-// unsubscription has no messages come any more. Whoever registers from now on, before the answer too, subscribes anew. Called with
-// mu held.
+// unsubscription stops the messages. A waiter that registers from now on, even before the reply, subscribes again.
+// Called with mu held.
 func (s *session) unsubscription() *call {
 	s.subscribed = false
 	return &call{
@@ -282,7 +293,7 @@ func (s *session) unsubscription() *call {
 	}
 }
 
-// subscription has messages come from now on.
+// subscription starts the messages.
 func (s *session) subscription() *call {
 	return &call{
 		ask:     func(k *link) error { _, err := k.ask(`LISTEN ` + channel); return err },
@@ -290,7 +301,7 @@ func (s *session) subscription() *call {
 	}
 }
 
-// told wakes who waits for a key. It is called by the session's goroutine, without mu.
+// told wakes the waiter for a key. It is called by the session's goroutine, without mu.
 func (s *session) told(payload string) {
 	key, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil {
@@ -300,11 +311,11 @@ func (s *session) told(payload string) {
 	defer s.mu.Unlock()
 	select {
 	case s.heads[key] <- struct{}{}:
-	default: // nobody, or one who has been told already
+	default: // no waiter, or one that has been woken already
 	}
 }
 
-// expire closes the connection that nobody needs.
+// expire closes the idle connection.
 func (s *session) expire() {
 	s.mu.Lock()
 	if s.running || s.over != nil {
@@ -318,7 +329,7 @@ func (s *session) expire() {
 	k.leave()
 }
 
-var errIdle = errors.New("nobody needed it")
+var errIdle = errors.New("the connection was idle")
 
 // fail ends the session from outside.
 func (s *session) fail(why *doubt) {
@@ -329,9 +340,10 @@ func (s *session) fail(why *doubt) {
 	}
 }
 
-// evaluate ends the session where nothing has been heard for too long. Called with mu held.
-func (s *session) evaluate() {
-	if s.over == nil && len(s.leases) > 0 && s.remaining() == 0 {
+// evaluate ends the session if it has had no reply for too long. The clocks were read before mu was taken, because
+// Options.WallClock is the caller's code and may call a lease. Called with mu held.
+func (s *session) evaluate(now clock.Instant) {
+	if s.over == nil && len(s.leases) > 0 && s.remaining(now) == 0 {
 		reason := ReasonUnreachable
 		if time.Since(s.proof.Time) < trusted(s.locker.opts.TTL) {
 			reason = ReasonClock
@@ -340,14 +352,14 @@ func (s *session) evaluate() {
 	}
 }
 
-var errSilent = errors.New("nothing was heard of PostgreSQL for longer than the TTL")
+var errSilent = errors.New("PostgreSQL did not answer for longer than the TTL")
 
-func (s *session) remaining() time.Duration {
-	silent, _ := s.locker.now().Since(s.proof)
-	return max(0, trusted(s.locker.opts.TTL)-silent)
+func (s *session) remaining(now clock.Instant) time.Duration {
+	silent, _ := now.Since(s.proof)
+	return max(0, trusted(s.locker.opts.TTL)-max(0, silent)) // a reply may have come since the clocks were read
 }
 
-// end ends the session, and with it all that was held and asked. Called with mu held, once.
+// end ends the session, with all its leases and calls. Called with mu held, once.
 func (s *session) end(why *doubt) {
 	s.over = why
 	close(s.ended)
@@ -355,7 +367,7 @@ func (s *session) end(why *doubt) {
 		s.link.sever()
 	}
 	for l := range s.leases {
-		l.lose(why)
+		l.loseWithSession(why)
 	}
 	calls := s.calls
 	if s.current != nil {
@@ -367,7 +379,7 @@ func (s *session) end(why *doubt) {
 	}
 }
 
-// grant makes a lease of a lock that was got. Called with mu held.
+// grant makes a lease from an acquired lock. Called with mu held.
 func (s *session) grant(r *request) *Lease {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.ctx))
 	l := &Lease{

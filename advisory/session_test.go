@@ -18,7 +18,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// A session lock excludes nobody in its own session: without the line in the process, two goroutines both get it.
+// A session lock does not exclude its own session: without the queue in the process, two goroutines both get it.
 func TestControl_WithoutTurnsOneSessionLocksTwice(t *testing.T) {
 	t.Parallel()
 	l := locker(t, testenv.Pool(t), nil)
@@ -37,8 +37,8 @@ func TestControl_WithoutTurnsOneSessionLocksTwice(t *testing.T) {
 	}
 }
 
-// Case 11: behind a pooler nothing is locked, nothing is set, and the error says what stands in between; whatever its mode
-// and size, since a lock that works by chance today is stranded tomorrow.
+// Case 11: behind a pooler nothing is locked and nothing is set, and the error says what is in between. This holds for
+// every mode and size, because a lock that works by chance today is stranded tomorrow.
 func TestCase11_APoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]services.PgBouncerOptions{
@@ -66,7 +66,8 @@ func TestCase11_APoolerIsRefused(t *testing.T) {
 				wg.Go(func() {
 					for range 5 {
 						_, err := l.Acquire(t.Context(), "r", nil)
-						if !errors.Is(err, advisory.ErrInvalid) || errors.Is(err, advisory.ErrUnavailable) || !strings.Contains(err.Error(), "PgBouncer") {
+						if !errors.Is(err, advisory.ErrInvalid) || errors.Is(err, advisory.ErrUnavailable) ||
+							!strings.Contains(err.Error(), "PgBouncer") {
 							t.Errorf("got %v", err)
 						}
 					}
@@ -78,7 +79,9 @@ func TestCase11_APoolerIsRefused(t *testing.T) {
 			}
 			for range 4 {
 				var user string
-				if err := behind.QueryRow(t.Context(), `SELECT current_setting('tcp_user_timeout')`).Scan(&user); err != nil || user != "0" {
+				if err := behind.QueryRow(t.Context(), `SELECT current_setting('tcp_user_timeout')`).
+					Scan(&user); err != nil ||
+					user != "0" {
 					t.Errorf("a setting reached the next user: %q, %v", user, err)
 				}
 			}
@@ -89,7 +92,7 @@ func TestCase11_APoolerIsRefused(t *testing.T) {
 	}
 }
 
-// Case 15: a caller whose context is dead still releases.
+// Case 15: a caller whose context has ended still releases.
 func TestCase15_ReleaseOnADeadContext(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -107,8 +110,8 @@ func TestCase15_ReleaseOnADeadContext(t *testing.T) {
 	}
 }
 
-// Cases 11 and 15: a lock that PostgreSQL does not say it gave back may be anywhere. That is an error, and the session ends with all
-// that it has.
+// Cases 11 and 15: a lock that PostgreSQL does not confirm as released may be anywhere. That is an error, and the
+// session ends with all that it holds.
 func TestCase11_AFalseUnlockIsAnErrorAndEndsTheSession(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -127,11 +130,11 @@ func TestCase11_AFalseUnlockIsAnErrorAndEndsTheSession(t *testing.T) {
 	}
 }
 
-// An answer that nobody waits for any more: what it granted is given back.
+// A reply that nobody waits for any longer: what it granted is released.
 func TestALockGrantedTooLateIsGivenBack(t *testing.T) {
 	t.Parallel()
 	a, direct, proxy := proxied(t, &advisory.Options{TTL: time.Hour, AnswerWithin: time.Minute})
-	keep := acquire(t, a, "keep") // the session is there
+	keep := acquire(t, a, "keep") // opens the session
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		proxy.Latency(40 * time.Millisecond)
@@ -155,7 +158,7 @@ func TestALockGrantedTooLateIsGivenBack(t *testing.T) {
 	}
 }
 
-// When ctx ends, the error says what was met last.
+// When ctx ends, the error has the last outcome.
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -184,7 +187,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	wantErr(t, err, advisory.ErrUnavailable, context.DeadlineExceeded)
 }
 
-// A release tells the other processes: nobody has to look by himself.
+// A release notifies the other processes, so nobody has to look by itself.
 func TestAReleaseWakesTheWaitersOfOtherProcesses(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -201,7 +204,7 @@ func TestAReleaseWakesTheWaitersOfOtherProcesses(t *testing.T) {
 			next <- l
 		}()
 	}
-	// All have looked for the last time before somebody tells them.
+	// All have looked for the last time before they are notified.
 	for looked := 0; looked != 3; {
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 			AND application_name = 'waiter' AND state = 'idle' AND query LIKE 'SELECT pg_catalog.pg_try_advisory_lock%'`).Scan(&looked)
@@ -251,7 +254,8 @@ func TestCase25_WaitersHoldNoConnection(t *testing.T) {
 	}
 }
 
-// The connection is kept for the next for a while, by no goroutine, and one that has ended meanwhile is replaced.
+// The connection is kept for a while for the next caller, without a goroutine. One that has ended meanwhile is
+// replaced.
 func TestTheConnectionIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -283,7 +287,7 @@ func TestTheConnectionIsKeptForAWhile(t *testing.T) {
 	}
 }
 
-// Settings of the server or role that would cull or cut the session do not reach it.
+// Settings of the server or role that would end or limit the session do not apply to it.
 func TestTheSessionHasSettingsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -300,8 +304,10 @@ func TestTheSessionHasSettingsOfItsOwn(t *testing.T) {
 	if err := a.Sabotage(`SELECT pg_sleep(0.6)`); err != nil {
 		t.Error(err)
 	}
-	if err := a.Sabotage(`DO $$ BEGIN ASSERT current_setting('statement_timeout') = '0' AND current_setting('synchronous_commit') = 'off'
-		AND coalesce(current_setting('idle_session_timeout', true), '10s') = '10s'; END $$`); err != nil {
+	if err := a.Sabotage(
+		`DO $$ BEGIN ASSERT current_setting('statement_timeout') = '0' AND current_setting('synchronous_commit') = 'off'
+		AND coalesce(current_setting('idle_session_timeout', true), '10s') = '10s'; END $$`,
+	); err != nil {
 		t.Error(err)
 	}
 	if err := l.Release(t.Context()); err != nil {
@@ -309,7 +315,7 @@ func TestTheSessionHasSettingsOfItsOwn(t *testing.T) {
 	}
 }
 
-// Not every role may look at who holds a lock; that is no reason not to wait for it.
+// Not every role may see who holds a lock; it can still wait for it.
 func TestAHolderWithoutANameIsStillAHolder(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -326,7 +332,7 @@ func TestAHolderWithoutANameIsStillAHolder(t *testing.T) {
 	}
 }
 
-// Cases 14 and 26: what cannot work is refused before any traffic.
+// Cases 14 and 26: calls that cannot work are refused before any traffic.
 func TestCase26_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/nowhere")
@@ -365,7 +371,7 @@ func TestCase26_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	wantErr(t, err, advisory.ErrInvalid)
 }
 
-// Case 26: cycles leave no goroutine, and releases race with nothing.
+// Case 26: repeated cycles leave no goroutine, and releases do not race.
 func TestCase26_ACycleLeavesNoGoroutine(t *testing.T) {
 	t.Parallel()
 	a := locker(t, testenv.Pool(t), &advisory.Options{ProbeEvery: time.Millisecond, AnswerWithin: 10 * time.Second})
@@ -381,5 +387,5 @@ func TestCase26_ACycleLeavesNoGoroutine(t *testing.T) {
 			})
 		}
 		wg.Wait()
-	} // testenv.Main looks for what is left
+	} // testenv.Main looks for leaks
 }

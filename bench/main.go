@@ -1,10 +1,12 @@
-// Command bench measures the lease beside the lock libraries it competes with and beside PostgreSQL's
-// advisory locks, on servers that it finds or starts, and prints a table. Run it with -help for its flags.
+// Command bench measures fencepost on servers that it finds or starts, and prints tables of ratios.
 //
-// It is a module of its own so that the competitors are not among the library's dependencies.
+//	bench library [flags]    the library beside hand-written code
+//	bench peers [flags]      the lease beside other lock libraries and PostgreSQL's advisory locks
 //
-// With BENCH_JSON naming a file it also writes the figures there, as a JSON array of objects with
-// name, value, unit, against, ratio, target and met.
+// Each has flags of its own, which -help lists. With BENCH_JSON naming a file it also writes the figures there, as
+// a JSON array of objects with name, value, unit, against, ratio, target and met.
+//
+// It is in a module of its own so that the lock libraries it measures are not among the library's requirements.
 package main
 
 import (

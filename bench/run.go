@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fencepost-pg/fencepost/bench/figure"
 )
@@ -15,57 +16,91 @@ import (
 // envJSON names a file for the figures in JSON.
 const envJSON = "BENCH_JSON"
 
-// run measures what args ask for and returns the exit status: 0 where everything was measured, whether
-// or not targets were met; 1 after an error; 2 for wrong usage.
+// suite is one set of measurements. Its fields are its flags.
+type suite interface {
+	// flags adds the suite's flags to a set.
+	flags(f *flag.FlagSet)
+	// validate returns an error if a flag has a value that cannot be.
+	validate() error
+	// measure writes tables to stdout and its progress to stderr. It starts its servers, and leaves nothing on them.
+	measure(ctx context.Context, stdout, stderr io.Writer) ([]figure.Figure, error)
+}
+
+// suiteOf returns the suite of a name, or nil.
+func suiteOf(name string) suite {
+	switch name {
+	case "library":
+		return &librarySuite{}
+	case "peers":
+		return &peersSuite{}
+	default:
+		return nil
+	}
+}
+
+// run measures what args ask for and returns the exit status: 0 if everything was measured, whether or not targets were
+// met; 1 after an error; 2 for wrong usage.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parse(args, stderr)
+	s, err := parse(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
 		return 2
 	}
-	if err := bench(ctx, o, stdout, stderr); err != nil {
-		_, _ = fmt.Fprintln(stderr, "bench:", err) // nowhere left to report to
+	figures, err := s.measure(ctx, stdout, stderr)
+	if path := os.Getenv(envJSON); err == nil && path != "" {
+		err = figure.JSONFile(path, figures)
+	}
+	if err != nil {
+		complain(stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func bench(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	s, err := startServers(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	_, err = fmt.Fprintf(stdout, "%v\nGOMAXPROCS %d, medians of %d rounds of hand-off and %d of calls\n",
-		s.shared, runtime.GOMAXPROCS(0), o.handoffPlan().Rounds, o.callsPlan().Rounds)
-	if err != nil {
-		return err
-	}
-	var all []figure.Figure
-	for _, j := range o.jobs() {
-		_, _ = fmt.Fprintln(stderr, "measuring:", j.name) // of no consequence where it cannot be read
-		figures, err := measureWithin(ctx, j, o, s, stdout)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", j.name, err)
-		}
-		all = append(all, figures...)
-	}
-	if path := os.Getenv(envJSON); path != "" {
-		if err := figure.JSONFile(path, all); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprint(stdout, "\ntargets (each ratio is the median of the rounds' own ratios)\n"); err != nil {
-		return err
-	}
-	return figure.Targets(stdout, all)
+func complain(stderr io.Writer, err error) {
+	_, _ = fmt.Fprintln(stderr, "bench:", err) // nowhere left to report to
 }
 
-// measureWithin bounds a job: a lock that is handed to nobody must not keep the run for ever.
-func measureWithin(ctx context.Context, j job, o options, s *servers, w io.Writer) ([]figure.Figure, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.patience())
-	defer cancel()
-	return j.measure(ctx, o, s.peers(), w)
+// parse reads the command line: a suite and its flags. What is wrong with it, and help, goes to stderr.
+func parse(args []string, stderr io.Writer) (suite, error) {
+	var s suite
+	if len(args) > 0 {
+		s = suiteOf(args[0])
+	}
+	if s == nil {
+		err := errors.New("say what to measure: library or peers, and its flags; library -help lists them")
+		complain(stderr, err)
+		return nil, err
+	}
+	return s, parseFlags(s, args, stderr)
+}
+
+func parseFlags(s suite, args []string, stderr io.Writer) error {
+	f := flag.NewFlagSet("bench "+args[0], flag.ContinueOnError)
+	f.SetOutput(stderr)
+	s.flags(f)
+	if err := f.Parse(args[1:]); err != nil {
+		return err
+	}
+	err := s.validate()
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("%q is not a flag", f.Arg(0))
+	}
+	if err != nil {
+		complain(stderr, err)
+	}
+	return err
+}
+
+// removeKeys removes the keys that match a pattern.
+func removeKeys(ctx context.Context, client *redis.Client, pattern string) error {
+	keys := client.Scan(ctx, 0, pattern, 10_000).Iterator()
+	for keys.Next(ctx) {
+		if err := client.Unlink(ctx, keys.Val()).Err(); err != nil {
+			return fmt.Errorf("remove a key: %w", err)
+		}
+	}
+	return keys.Err()
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgrow"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
-
-// A write of one row carries its guard in its own WHERE. These are its interleavings with a claim.
 
 // holdRow locks row 1 in a transaction of a stranger's.
 func holdRow(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
@@ -22,7 +22,7 @@ func holdRow(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stranger.Rollback(context.Background()) })
-	exec(t, stranger, `SELECT FROM app.item WHERE id = 1 FOR UPDATE`)
+	fencetest.Exec(t, stranger, `SELECT FROM app.item WHERE id = 1 FOR UPDATE`)
 	return stranger
 }
 
@@ -36,21 +36,22 @@ func inBackground(call func() error) <-chan error {
 // fence's token at the moment when the claim has got as far as it can, the write waiting still.
 func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during int64, write error) {
 	t.Helper()
-	old := mustRaise(t, pool, claimOf("r", 1))
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	stranger := holdRow(t, pool)
 	written := inBackground(func() error {
-		return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
-			return fence.UpdateClaimed(t.Context(), conn, old, rows, fence.Key{1}, fence.Set{"value": "old"})
+		return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
+			return pgrow.UpdateClaimed(t.Context(), conn, old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
 		})
 	})
 	untilWaiters(t, pool, 1)
-	claimed := inBackground(func() error { return raise(t.Context(), pool, claimOf("r", 2)) })
+	claimed := inBackground(func() error { return fencetest.Raise(t.Context(), pool, fencetest.ClaimOf("r", 2)) })
 	if waiters > 1 {
 		untilWaiters(t, pool, waiters)
 	} else if err := <-claimed; err != nil {
 		t.Fatal(err)
 	}
-	if err := pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = 'r'`).Scan(&during); err != nil {
+	if err := pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = 'r'`).
+		Scan(&during); err != nil {
 		t.Fatal(err)
 	}
 	if err := stranger.Rollback(t.Context()); err != nil {
@@ -68,7 +69,7 @@ func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during i
 // I3: from its guard on, the statement keeps claims waiting, while it waits for its row as well.
 func TestInvariant3_AStatementHoldsItsGuardToItsEnd(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	during, err := aloneAgainstAClaim(t, pool, 2)
 	if err != nil || during != 1 {
 		t.Errorf("the write: %v, with the fence at %d while it waited", err, during)
@@ -78,19 +79,19 @@ func TestInvariant3_AStatementHoldsItsGuardToItsEnd(t *testing.T) {
 // The control: without the lock on the fence the claim commits first, and the overtaken write after it.
 func TestInvariant3Control_AStatementWithoutItsGuard(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	replaceFunction(t, pool, "guard(text, bigint, uuid)", "FOR SHARE;", ";")
 	replaceFunction(t, pool, "guard(text, bigint, uuid)", "pg_advisory_xact_lock_shared(", "concat(")
 	during, err := aloneAgainstAClaim(t, pool, 1)
-	if err != nil || during != 2 || read(t, pool, 1).Value != "old" {
-		t.Errorf("the control shows nothing: %v, fence at %d, %+v", err, during, read(t, pool, 1))
+	if err != nil || during != 2 || fencetest.Read(t, pool, 1).Value != "old" {
+		t.Errorf("the control shows nothing: %v, fence at %d, %+v", err, during, fencetest.Read(t, pool, 1))
 	}
 }
 
 // A claim that is under way keeps the statement waiting, and refuses it once it has committed.
 func TestAStatementWaitsForAClaim(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for name, end := range map[string]struct {
 		how  func(pgx.Tx) error
 		want error
@@ -98,20 +99,24 @@ func TestAStatementWaitsForAClaim(t *testing.T) {
 		"commit":   {func(tx pgx.Tx) error { return tx.Commit(t.Context()) }, fence.ErrStale},
 		"rollback": {func(tx pgx.Tx) error { return tx.Rollback(t.Context()) }, nil},
 	} {
-		s := &stage{pool: pool, old: mustRaise(t, pool, claimOf(name, 1)), rival: claimOf(name, 2)}
+		s := &stage{
+			pool:  pool,
+			old:   fencetest.MustRaise(t, pool, fencetest.ClaimOf(name, 1)),
+			rival: fencetest.ClaimOf(name, 2),
+		}
 		claim := s.claimUncommitted(t)
-		exec(t, pool, `UPDATE app.item SET value = 'new', last_fencing_token = 0 WHERE id = 1`)
+		fencetest.Exec(t, pool, `UPDATE app.item SET value = 'new', last_fencing_token = 0 WHERE id = 1`)
 		written := inBackground(func() error {
-			return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
-				return fence.UpdateClaimed(t.Context(), conn, s.old, rows, fence.Key{1}, fence.Set{"value": "old"})
+			return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
+				return pgrow.UpdateClaimed(t.Context(), conn, s.old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
 			})
 		})
-		untilBlockedBy(t, pool, claim)
+		fencetest.UntilBlockedBy(t, pool, claim)
 		if err := end.how(claim); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-written; !errors.Is(err, end.want) || (err == nil) != (read(t, pool, 1).Value == "old") {
-			t.Errorf("after %s: %v, %+v", name, err, read(t, pool, 1))
+		if err := <-written; !errors.Is(err, end.want) || (err == nil) != (fencetest.Read(t, pool, 1).Value == "old") {
+			t.Errorf("after %s: %v, %+v", name, err, fencetest.Read(t, pool, 1))
 		}
 	}
 }
@@ -120,65 +125,71 @@ func TestAStatementWaitsForAClaim(t *testing.T) {
 func TestAStatementThatCannotStandAlone(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
-		"read-only by default":    `SET default_transaction_read_only = on`,
 		"serializable by default": `SET default_transaction_isolation = serializable`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := setup(t)
-			c := mustRaise(t, pool, claimOf("r", 1))
+			pool := fencetest.Setup(t)
+			c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 			stranger := holdRow(t, pool)
-			exec(t, stranger, `UPDATE app.item SET value = 'between' WHERE id = 1`)
+			fencetest.Exec(t, stranger, `UPDATE app.item SET value = 'between' WHERE id = 1`)
 			written := inBackground(func() error {
-				return onConn(t.Context(), pool, func(conn *pgx.Conn) error {
-					exec(t, conn, sql)
-					defer exec(t, conn, `RESET ALL`)
-					return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "new"})
+				return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
+					fencetest.Exec(t, conn, sql)
+					defer fencetest.Exec(t, conn, `RESET ALL`)
+					return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "new"})
 				})
 			})
-			untilBlockedBy(t, pool, stranger)
+			fencetest.UntilBlockedBy(t, pool, stranger)
 			if err := stranger.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-written; err != nil || read(t, pool, 1).Value != "new" {
-				t.Errorf("%v, %+v", err, read(t, pool, 1))
+			if err := <-written; err != nil || fencetest.Read(t, pool, 1).Value != "new" {
+				t.Errorf("%v, %+v", err, fencetest.Read(t, pool, 1))
 			}
 		})
 	}
 }
 
-// A door lets the statement in at once where it is known to be there, and otherwise at its second try.
-func TestAStatementAtADoor(t *testing.T) {
+// A protection lets the statement in at once where it is known to be there, and otherwise at its second try; after that
+// the connection knows it.
+func TestAStatementAtAProtection(t *testing.T) {
 	t.Parallel()
 	owner := protected(t)
-	c := mustRaise(t, owner, claimOf("test:item:1", 1))
+	c := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:1", 1))
 	for _, known := range []bool{true, false} {
-		table := rows
+		table := fencetest.Rows
 		table.Protected = known
 		pool, trips := testenv.CountedPool(t, owner)
 		write := func(conn *pgx.Conn) error {
-			return fence.UpdateClaimed(t.Context(), conn, c, table, fence.Key{1}, fence.Set{"value": "in"})
+			return pgrow.UpdateClaimed(t.Context(), conn, c, table, fence.Key{1}, fence.Set{"value": "in"})
 		}
-		if err := onConn(t.Context(), pool, write); err != nil { // prepares as well
+		if err := fencetest.OnConn(t.Context(), pool, write); err != nil { // prepares as well
 			t.Fatal(err)
 		}
+		if first := trips.Load(); !known {
+			// another text to prepare
+			if err := fencetest.OnConn(t.Context(), pool, write); err != nil || trips.Load() == first {
+				t.Fatal(err)
+			}
+		}
 		before := trips.Load()
-		if err := onConn(t.Context(), pool, write); err != nil || (trips.Load()-before == 1) != known {
+		if err := fencetest.OnConn(t.Context(), pool, write); err != nil || trips.Load()-before != 1 {
 			t.Errorf("known %t: %v after %d round trips", known, err, trips.Load()-before)
 		}
 	}
 }
 
-// A door in mode observe has nothing to say of a guarded statement, and much of another.
+// A protection in mode observe has nothing to say of a guarded statement, and much of another.
 func TestObserveKnowsAGuardedStatement(t *testing.T) {
 	t.Parallel()
-	owner := setup(t)
+	owner := fencetest.Setup(t)
 	protectMode(t, owner, "observe", "app.item", "item:", "id")
 	pool, log := logged(t, owner)
-	c := mustRaise(t, owner, claimOf("test:item:1", 1))
+	c := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:1", 1))
 	for id, guarded := range map[int]bool{1: true, 2: false} {
-		err := onConn(t.Context(), pool, func(conn *pgx.Conn) error {
-			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{id}, fence.Set{"value": "in"})
+		err := fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
+			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "in"})
 		})
 		if lines := log.take(); err != nil || (len(lines) == 0) != guarded {
 			t.Errorf("row %d under the claim of row 1: %v, %q", id, err, lines)
@@ -190,24 +201,24 @@ func TestObserveKnowsAGuardedStatement(t *testing.T) {
 // did is taken back with it.
 func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	exec(t, pool, `CREATE TABLE app.audit (what text);
+	pool := fencetest.Setup(t)
+	fencetest.Exec(t, pool, `CREATE TABLE app.audit (what text);
 		CREATE FUNCTION app.audit() RETURNS trigger LANGUAGE plpgsql AS
 			'BEGIN INSERT INTO app.audit VALUES (TG_OP); RETURN NULL; END';
 		CREATE TRIGGER audit AFTER UPDATE OR DELETE ON app.item FOR EACH STATEMENT EXECUTE FUNCTION app.audit()`)
-	old := mustRaise(t, pool, claimOf("r", 1))
-	current := mustRaise(t, pool, claimOf("r", 2))
-	exec(t, pool, `UPDATE app.item SET last_fencing_token = 2 WHERE id = 1; DELETE FROM app.audit`)
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
+	current := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 2))
+	fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 2 WHERE id = 1; DELETE FROM app.audit`)
 	for name, write := range map[string]func(conn *pgx.Conn, c fence.Claim, id int) error{
 		"update": func(conn *pgx.Conn, c fence.Claim, id int) error {
-			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{id}, fence.Set{"value": "x"})
+			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "x"})
 		},
 		"delete": func(conn *pgx.Conn, c fence.Claim, id int) error {
-			return fence.DeleteClaimed(t.Context(), conn, c, rows, fence.Key{id})
+			return pgrow.DeleteClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id})
 		},
 	} {
 		for _, id := range []int{1, 2, 99} {
-			err := onConn(t.Context(), pool, func(conn *pgx.Conn) error { return write(conn, old, id) })
+			err := fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error { return write(conn, old, id) })
 			var audited int
 			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM app.audit`).Scan(&audited); err != nil {
 				t.Fatal(err)
@@ -218,8 +229,8 @@ func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 		}
 	}
 	// The control: the triggers fire.
-	if err := onConn(t.Context(), pool, func(conn *pgx.Conn) error {
-		return fence.UpdateClaimed(t.Context(), conn, current, rows, fence.Key{1}, fence.Set{"value": "x"})
+	if err := fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
+		return pgrow.UpdateClaimed(t.Context(), conn, current, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,13 +243,15 @@ func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 // A connection that had ended before a write's first statement was prepared has written nothing, and the error says so.
 func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	c := mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	for name, write := range map[string]func(conn *pgx.Conn) error{
 		"UpdateClaimed": func(conn *pgx.Conn) error {
-			return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "x"})
+			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
 		},
-		"DeleteClaimed": func(conn *pgx.Conn) error { return fence.DeleteClaimed(t.Context(), conn, c, rows, fence.Key{1}) },
+		"DeleteClaimed": func(conn *pgx.Conn) error {
+			return pgrow.DeleteClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1})
+		},
 		"Update": func(conn *pgx.Conn) error {
 			return fence.Update(t.Context(), conn, rows, 5, fence.Key{1}, fence.Set{"value": "x"})
 		},
@@ -247,11 +260,23 @@ func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, pool, `SELECT pg_terminate_backend($1, 10000)`, int64(conn.PgConn().PID()))
+		endSession(t, pool, conn.PgConn().PID())
 		err = write(conn)
 		if !errors.Is(err, fence.ErrUnavailable) || errors.Is(err, fence.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = conn.Close(t.Context())
+	}
+}
+
+// endSession ends a session and returns when it is gone, which PostgreSQL itself waits for from version 14 on.
+func endSession(t *testing.T, pool *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	for there := true; there; {
+		err := pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE pid = $1`,
+			int64(pid)).Scan(&there)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }

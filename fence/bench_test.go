@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgrow"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/token"
 )
@@ -15,7 +17,7 @@ import (
 func benchSetup(b *testing.B) *pgxpool.Pool {
 	b.Helper()
 	pool := testenv.Pool(b)
-	if _, err := pool.Exec(b.Context(), createRows); err != nil {
+	if _, err := pool.Exec(b.Context(), fencetest.CreateRows); err != nil {
 		b.Fatal(err)
 	}
 	return pool
@@ -63,7 +65,7 @@ func withConn(b *testing.B, fn func(conn *pgx.Conn, c fence.Claim)) {
 		b.Fatal(err)
 	}
 	defer conn.Release()
-	c := claimOf("r", 1)
+	c := fencetest.ClaimOf("r", 1)
 	if err := fence.Raise(b.Context(), conn.Conn(), c, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -74,7 +76,14 @@ func withConn(b *testing.B, fn func(conn *pgx.Conn, c fence.Claim)) {
 func BenchmarkUpdateClaimed(b *testing.B) {
 	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
 		for b.Loop() {
-			if err := fence.UpdateClaimed(b.Context(), conn, c, rows, fence.Key{1}, fence.Set{"value": "v"}); err != nil {
+			if err := pgrow.UpdateClaimed(
+				b.Context(),
+				conn,
+				c,
+				fencetest.Rows,
+				fence.Key{1},
+				fence.Set{"value": "v"},
+			); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -85,7 +94,7 @@ func BenchmarkUpdateClaimed(b *testing.B) {
 func BenchmarkGuard(b *testing.B) {
 	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
 		for b.Loop() {
-			inTx(b, conn, func(tx pgx.Tx) error { return fence.Guard(b.Context(), tx, c) })
+			inTx(b, conn, func(tx pgx.Tx) error { return fence.Enter(b.Context(), tx, c) })
 		}
 	})
 }
@@ -130,11 +139,11 @@ func BenchmarkRaise(b *testing.B) {
 // TestRoundTrips: an applied write costs one round trip, as a plain UPDATE does, and a refused one two.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
-	pool, trips := testenv.CountedPool(t, setup(t))
+	pool, trips := testenv.CountedPool(t, fencetest.Setup(t))
 	update := func(tok token.Token) error {
 		return fence.Update(t.Context(), pool, rows, tok, fence.Key{1}, fence.Set{"value": "v"})
 	}
-	c := claimOf("r", 1)
+	c := fencetest.ClaimOf("r", 1)
 	onConn := func(fn func(conn *pgx.Conn) error) error {
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
@@ -144,7 +153,7 @@ func TestRoundTrips(t *testing.T) {
 		return fn(conn.Conn())
 	}
 	claimed := func(conn *pgx.Conn) error {
-		return fence.UpdateClaimed(t.Context(), conn, c, rows, fence.Key{2}, fence.Set{"value": "v"})
+		return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{2}, fence.Set{"value": "v"})
 	}
 	raise := func(conn *pgx.Conn) error {
 		c.Token++
@@ -155,7 +164,7 @@ func TestRoundTrips(t *testing.T) {
 		return err
 	}
 	warm := []error{plain(), update(10), onConn(raise), onConn(claimed)} // prepares the statements
-	wantStale(t, update(9), 9, 10)
+	fencetest.WantStale(t, update(9), 9, 10)
 	for _, err := range warm {
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +180,7 @@ func TestRoundTrips(t *testing.T) {
 		{"Raise", 1, func() error { return onConn(raise) }},
 		{"UpdateClaimed", 1, func() error { return onConn(claimed) }},
 		{"Update, refused", 2, func() error {
-			wantStale(t, update(9), 9, 11)
+			fencetest.WantStale(t, update(9), 9, 11)
 			return nil
 		}},
 	} {

@@ -11,58 +11,60 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
-	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
 func TestAClaimRaisesTheFenceStrictly(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	mustRaise(t, pool, claimOf("r", 5))
+	pool := fencetest.Setup(t)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
 	for _, tok := range []token.Token{1, 4} {
-		wantStale(t, raise(t.Context(), pool, claimOf("r", tok)), tok, 5)
+		fencetest.WantStale(t, fencetest.Raise(t.Context(), pool, fencetest.ClaimOf("r", tok)), tok, 5)
 	}
-	wantStale(t, raise(t.Context(), pool, claimOf("r", 5)), 5, 5) // the same number, another grant
-	mustRaise(t, pool, claimOf("r", 6))
-	mustRaise(t, pool, claimOf("another", 1))
+	// the same number, another grant
+	fencetest.WantStale(t, fencetest.Raise(t.Context(), pool, fencetest.ClaimOf("r", 5)), 5, 5)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 6))
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("another", 1))
 }
 
 // A lost reply is settled by making the claim once more.
 func TestARepeatedClaimRecognisesItself(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	c := mustRaise(t, pool, claimOf("r", 5))
-	mustRaise(t, pool, c)
-	mustRaise(t, pool, claimOf("r", 6))
-	wantStale(t, raise(t.Context(), pool, c), 5, 6)
+	pool := fencetest.Setup(t)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
+	fencetest.MustRaise(t, pool, c)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 6))
+	fencetest.WantStale(t, fencetest.Raise(t.Context(), pool, c), 5, 6)
 }
 
 func TestOneWildNumberCannotUseUpTheRange(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	const step = token.Token(1) << 40
 	for _, c := range []struct{ tok, current token.Token }{{step + 1, 0}, {token.Max, 0}} {
-		err := raise(t.Context(), pool, claimOf("r", c.tok))
+		err := fencetest.Raise(t.Context(), pool, fencetest.ClaimOf("r", c.tok))
 		var jump *fence.JumpError
 		if !errors.As(err, &jump) || !errors.Is(err, fence.ErrJump) || jump.Current != c.current {
 			t.Errorf("token %d: %v", c.tok, err)
 		}
 	}
-	mustRaise(t, pool, claimOf("r", step))
-	wantErr(t, raise(t.Context(), pool, claimOf("r", 2*step+1)), fence.ErrJump)
-	mustRaise(t, pool, claimOf("r", 2*step))
-	exec(t, pool, `UPDATE fencepost.fence SET token = 9223372036854775806`)
-	mustRaise(t, pool, claimOf("r", token.Max))
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", step))
+	fencetest.WantErr(t, fencetest.Raise(t.Context(), pool, fencetest.ClaimOf("r", 2*step+1)), fence.ErrJump)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 2*step))
+	fencetest.Exec(t, pool, `UPDATE fencepost.fence SET token = 9223372036854775806`)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", token.Max))
 }
 
 func TestClaimsThatCannotBeAreRefusedBeforeTheyAreSent(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	exec(t, pool, `DROP SCHEMA fencepost CASCADE`) // anything sent would fail otherwise
-	good := claimOf("r", 1)
+	pool := fencetest.Setup(t)
+	fencetest.Exec(t, pool, `DROP SCHEMA fencepost CASCADE`) // anything sent would fail otherwise
+	good := fencetest.ClaimOf("r", 1)
 	for name, spoil := range map[string]func(*fence.Claim){
 		"no resource":   func(c *fence.Claim) { c.Resource = "" },
 		"long resource": func(c *fence.Claim) { c.Resource = strings.Repeat("x", fence.MaxResourceBytes+1) },
@@ -74,14 +76,14 @@ func TestClaimsThatCannotBeAreRefusedBeforeTheyAreSent(t *testing.T) {
 	} {
 		c := good
 		spoil(&c)
-		if err := raise(t.Context(), pool, c); !errors.Is(err, fence.ErrInvalid) {
+		if err := fencetest.Raise(t.Context(), pool, c); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: raise: %v", name, err)
 		}
 		if err := guarded(t.Context(), pool, c, 1, "x"); !errors.Is(err, fence.ErrInvalid) {
 			t.Errorf("%s: guard: %v", name, err)
 		}
 	}
-	err := raise(t.Context(), pool, good)
+	err := fencetest.Raise(t.Context(), pool, good)
 	if err == nil || errors.Is(err, fence.ErrInvalid) || errors.Is(err, fence.ErrStale) {
 		t.Errorf("without migrations: %v", err)
 	}
@@ -89,16 +91,16 @@ func TestClaimsThatCannotBeAreRefusedBeforeTheyAreSent(t *testing.T) {
 
 func TestAClaimIsNotMadeInsideATransaction(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		return fence.Raise(t.Context(), tx.Conn(), claimOf("r", 1), nil)
+		return fence.Raise(t.Context(), tx.Conn(), fencetest.ClaimOf("r", 1), nil)
 	})
-	wantErr(t, err, fence.ErrInvalid)
+	fencetest.WantErr(t, err, fence.ErrInvalid)
 }
 
 func TestAClaimIsOneJSONDocument(t *testing.T) {
 	t.Parallel()
-	c := claimOf("r", 1<<53+1)
+	c := fencetest.ClaimOf("r", 1<<53+1)
 	data, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -114,14 +116,14 @@ func TestAClaimIsOneJSONDocument(t *testing.T) {
 
 func TestAnyTextNamesAResource(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for _, resource := range []string{"'; DROP SCHEMA fencepost; --", `"`, `\`, "a'b", "$1", "é", "e\u0301", " ", "a\nb", "{}"} {
-		c := mustRaise(t, pool, claimOf(resource, 1))
+		c := fencetest.MustRaise(t, pool, fencetest.ClaimOf(resource, 1))
 		if err := guarded(t.Context(), pool, c, 1, resource); err != nil {
 			t.Errorf("%q: %v", resource, err)
 		}
 		c.Token++
-		wantStale(t, guarded(t.Context(), pool, c, 1, "x"), 2, 1)
+		fencetest.WantStale(t, guarded(t.Context(), pool, c, 1, "x"), 2, 1)
 	}
 }
 
@@ -129,7 +131,7 @@ func TestAnyTextNamesAResource(t *testing.T) {
 // in commit order. The history is what the database itself recorded.
 func TestInvariants1and2_ClaimsAreUniqueAndRise(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	recordClaims(t, pool)
 	claimAtRandom(t, pool)
 	checkHistory(t, pool, true)
@@ -138,9 +140,9 @@ func TestInvariants1and2_ClaimsAreUniqueAndRise(t *testing.T) {
 // The control: claims that overwrite the fence without comparing.
 func TestInvariants1and2Control_WithoutTheComparison(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	recordClaims(t, pool)
-	exec(t, pool, `
+	fencetest.Exec(t, pool, `
 		CREATE OR REPLACE FUNCTION fencepost.claim(resource text, token bigint, nonce uuid, label text DEFAULT '',
 			OUT claimed boolean, OUT current bigint)
 		LANGUAGE plpgsql AS $$
@@ -158,7 +160,7 @@ func TestInvariants1and2Control_WithoutTheComparison(t *testing.T) {
 // from the trigger to the commit.
 func recordClaims(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `
+	fencetest.Exec(t, pool, `
 		CREATE TABLE app.history (at bigint GENERATED ALWAYS AS IDENTITY, token bigint NOT NULL);
 		CREATE FUNCTION app.record() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN INSERT INTO app.history (token) VALUES (NEW.token); RETURN NULL; END $$;
@@ -174,7 +176,12 @@ func claimAtRandom(t *testing.T, pool *pgxpool.Pool) {
 		wg.Go(func() {
 			for i := range 40 {
 				tok := token.Token((i*(worker*2+1))%40 + 1)
-				if err := raise(t.Context(), pool, claimOf("r", tok)); err != nil && !errors.Is(err, fence.ErrStale) {
+				if err := fencetest.Raise(
+					t.Context(),
+					pool,
+					fencetest.ClaimOf("r", tok),
+				); err != nil &&
+					!errors.Is(err, fence.ErrStale) {
 					t.Error(err)
 				}
 			}
@@ -205,13 +212,13 @@ func checkHistory(t *testing.T, pool *pgxpool.Pool, sound bool) {
 // The claim makes itself durable whatever the session asks for.
 func TestAClaimIsMoreDurableThanItsSession(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	exec(t, pool, `
+	fencetest.Exec(t, pool, `
 		CREATE TABLE app.seen (setting text);
 		CREATE FUNCTION app.see() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN INSERT INTO app.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
@@ -220,13 +227,14 @@ func TestAClaimIsMoreDurableThanItsSession(t *testing.T) {
 	settings := []string{"off", "local", "remote_write", "on", "remote_apply"}
 	wants := []string{"on", "on", "on", "on", "remote_apply"}
 	for i, setting := range settings {
-		exec(t, conn.Conn(), `TRUNCATE app.seen`)
-		exec(t, conn.Conn(), `SET synchronous_commit = `+setting)
-		if err := fence.Raise(t.Context(), conn.Conn(), claimOf("r", token.Token(i+1)), nil); err != nil {
+		fencetest.Exec(t, conn.Conn(), `TRUNCATE app.seen`)
+		fencetest.Exec(t, conn.Conn(), `SET synchronous_commit = `+setting)
+		if err := fence.Raise(t.Context(), conn.Conn(), fencetest.ClaimOf("r", token.Token(i+1)), nil); err != nil {
 			t.Fatal(err)
 		}
 		var atCommit, after string
-		if err := conn.QueryRow(t.Context(), `SELECT setting, current_setting('synchronous_commit') FROM app.seen`).Scan(&atCommit, &after); err != nil {
+		if err := conn.QueryRow(t.Context(), `SELECT setting, current_setting('synchronous_commit') FROM app.seen`).
+			Scan(&atCommit, &after); err != nil {
 			t.Fatal(err)
 		}
 		if atCommit != wants[i] {
@@ -238,59 +246,24 @@ func TestAClaimIsMoreDurableThanItsSession(t *testing.T) {
 	}
 }
 
-// A warning during a claim means that its commit may not last. The server is made to warn by a
-// trigger: a true cancelled wait for a standby would hold up every commit of the shared server.
-func TestAWarningLeavesTheClaimUnknown(t *testing.T) {
-	t.Parallel()
-	url := testenv.Database(t)
-	for _, wired := range []bool{true, false} {
-		config, err := pgx.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if wired {
-			fence.Notices(config)
-		}
-		conn, err := pgx.ConnectConfig(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		exec(t, conn, `
-			CREATE OR REPLACE FUNCTION public.warn() RETURNS trigger LANGUAGE plpgsql AS
-				$$ BEGIN RAISE WARNING 'canceling wait'; RETURN NULL; END $$;
-			CREATE TRIGGER warn AFTER INSERT OR UPDATE ON fencepost.fence EXECUTE FUNCTION public.warn()`)
-		err = fence.Raise(t.Context(), conn, claimOf(fmt.Sprint(wired), 1), nil)
-		if errors.Is(err, fence.ErrOutcomeUnknown) != wired || !wired && err != nil {
-			t.Errorf("notices wired %v: %v", wired, err)
-		}
-		exec(t, conn, `DROP TRIGGER warn ON fencepost.fence`)
-		if err := fence.Raise(t.Context(), conn, claimOf(fmt.Sprint(wired), 2), nil); err != nil {
-			t.Errorf("the connection is of no use afterwards: %v", err)
-		}
-		if err := conn.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A claim waits for guarded transactions, and no longer than its context; neither the client nor the server
 // is left waiting.
 func TestAClaimWaitsForGuardsUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	old := mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	if err := fence.Guard(t.Context(), tx, old); err != nil {
+	if err := fence.Enter(t.Context(), tx, old); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err = raise(ctx, pool, claimOf("r", 2))
+	err = fencetest.Raise(ctx, pool, fencetest.ClaimOf("r", 2))
 	if took := time.Since(began); err == nil || took > 5*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
@@ -299,8 +272,8 @@ func TestAClaimWaitsForGuardsUntilItsContextEnds(t *testing.T) {
 	}
 	untilWaiters(t, pool, 0)
 	done := make(chan error, 1)
-	next := claimOf("r", 3)
-	go func() { done <- raise(t.Context(), pool, next) }()
+	next := fencetest.ClaimOf("r", 3)
+	go func() { done <- fencetest.Raise(t.Context(), pool, next) }()
 	untilWaiters(t, pool, 1)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -308,18 +281,20 @@ func TestAClaimWaitsForGuardsUntilItsContextEnds(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("the claim after the guard's commit: %v", err)
 	}
-	wantStale(t, guarded(t.Context(), pool, old, 1, "x"), 1, 3)
+	fencetest.WantStale(t, guarded(t.Context(), pool, old, 1, "x"), 1, 3)
 }
 
 // untilWaiters waits until so many backends of the test's database wait for a lock.
 func untilWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(30 * time.Second)
 	defer deadline.Stop()
 	for {
 		var waiting int
-		err := pool.QueryRow(t.Context(),
-			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		err := pool.QueryRow(
+			t.Context(),
+			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+		).Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,19 +312,19 @@ func untilWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
 // A role whose sessions may not wait long for locks still waits for the gate as long as its context allows.
 func TestAClaimIsNotCutShortByTheSessionsTimeouts(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	tx := beginGuarded(t, pool, mustRaise(t, pool, claimOf("r", 1)))
+	pool := fencetest.Setup(t)
+	tx := beginGuarded(t, pool, fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1)))
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	exec(t, conn.Conn(), `SET lock_timeout = '20ms'`)
-	exec(t, conn.Conn(), `SET statement_timeout = '20ms'`)
+	fencetest.Exec(t, conn.Conn(), `SET lock_timeout = '20ms'`)
+	fencetest.Exec(t, conn.Conn(), `SET statement_timeout = '20ms'`)
 	done := make(chan error, 1)
-	go func() { done <- fence.Raise(t.Context(), conn.Conn(), claimOf("r", 2), nil) }()
+	go func() { done <- fence.Raise(t.Context(), conn.Conn(), fencetest.ClaimOf("r", 2), nil) }()
 	untilWaiters(t, pool, 1)
-	exec(t, tx, `SELECT pg_sleep(0.1)`) // five times what the session's settings allow
+	fencetest.Exec(t, tx, `SELECT pg_sleep(0.1)`) // five times what the session's settings allow
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -361,21 +336,71 @@ func TestAClaimIsNotCutShortByTheSessionsTimeouts(t *testing.T) {
 // From SQL the resource may come with any collation; it is compared byte by byte all the same.
 func TestTheCallersCollationDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	exec(t, pool, `CREATE COLLATION app.loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false)`)
+	pool := fencetest.Setup(t)
+	fencetest.Exec(
+		t,
+		pool,
+		`CREATE COLLATION app.loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false)`,
+	)
 	for i, collation := range []string{`"C"`, `"POSIX"`, `"en-x-icu"`, `app.loose`} {
-		c := claimOf("Résource", token.Token(i+1))
+		c := fencetest.ClaimOf("Résource", token.Token(i+1))
 		var claimed bool
 		err := pool.QueryRow(t.Context(), `SELECT claimed FROM fencepost.claim($1::text COLLATE `+collation+`, $2, $3)`,
 			c.Resource, int64(c.Token), c.Nonce.Hex()).Scan(&claimed)
 		if err != nil || !claimed {
 			t.Errorf("%s: claimed %v, %v", collation, claimed, err)
 		}
-		exec(t, pool, `SELECT fencepost.enter($1::text COLLATE `+collation+`, $2, $3)`, c.Resource, int64(c.Token), c.Nonce.Hex())
+		fencetest.Exec(
+			t,
+			pool,
+			`SELECT fencepost.enter($1::text COLLATE `+collation+`, $2, $3)`,
+			c.Resource,
+			int64(c.Token),
+			c.Nonce.Hex(),
+		)
 		_, err = pool.Exec(t.Context(), `SELECT fencepost.enter($1::text COLLATE `+collation+`, $2, $3)`,
 			"resource", int64(c.Token), c.Nonce.Hex())
 		if err == nil {
 			t.Errorf("%s: another resource was taken for this one", collation)
 		}
 	}
+}
+
+// A bound of the claim's own ends its wait, as what the server said, and the claim is not made; without a wait it does
+// not matter.
+func TestAClaimWaitsNoLongerThanItsWait(t *testing.T) {
+	t.Parallel()
+	pool := fencetest.Setup(t)
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := fence.Enter(t.Context(), tx, old); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	opts := &fence.RaiseOptions{Wait: 100 * time.Millisecond}
+	_, drawn := fence.Draw(t.Context(), conn.Conn(), "r", token.NewNonce(), opts)
+	for name, err := range map[string]error{
+		"Raise": fence.Raise(t.Context(), conn.Conn(), fencetest.ClaimOf("r", 2), opts), "Draw": drawn,
+	} {
+		var server *pgconn.PgError
+		if fencetest.WantErr(t, err, fence.ErrUnavailable); !errors.As(err, &server) || server.Code != "57014" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := fence.Raise(t.Context(), conn.Conn(), fencetest.ClaimOf("r", 2), opts); err != nil {
+		t.Errorf("the claims that were given up left something: %v", err)
+	}
+	negative := &fence.RaiseOptions{Wait: -1}
+	fencetest.WantErr(t, fence.Raise(t.Context(), conn.Conn(), fencetest.ClaimOf("r", 3), negative), fence.ErrInvalid)
 }

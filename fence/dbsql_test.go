@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/token"
 )
@@ -22,7 +24,7 @@ import (
 // setupSQL is setup with the same database open through database/sql as well.
 func setupSQL(t *testing.T) (*sql.DB, *pgxpool.Pool) {
 	t.Helper()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	return openSQL(t, pool.Config().ConnString()), pool
 }
 
@@ -47,10 +49,16 @@ func guardedSQL(ctx context.Context, db *sql.DB, c fence.Claim, id int, value st
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := fence.GuardSQL(ctx, tx, c); err != nil {
+	if err := fence.EnterSQL(ctx, tx, c); err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE app.item SET value = $2, last_fencing_token = $3 WHERE id = $1`, id, value, int64(c.Token))
+	_, err = tx.ExecContext(
+		ctx,
+		`UPDATE app.item SET value = $2, last_fencing_token = $3 WHERE id = $1`,
+		id,
+		value,
+		int64(c.Token),
+	)
 	if err != nil {
 		return err
 	}
@@ -62,30 +70,30 @@ func guardedSQL(ctx context.Context, db *sql.DB, c fence.Claim, id int, value st
 func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaimOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
-	a := claimOf("r", 1)
+	a := fencetest.ClaimOf("r", 1)
 	if err := fence.RaiseSQL(t.Context(), db, a, &fence.RaiseOptions{Label: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := guardedSQL(t.Context(), db, a, 1, "A"); err != nil {
 		t.Fatal(err)
 	}
-	if err := fence.RaiseSQL(t.Context(), db, claimOf("r", 2), nil); err != nil {
+	if err := fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", 2), nil); err != nil {
 		t.Fatal(err)
 	}
-	before := read(t, pool, 1)
+	before := fencetest.Read(t, pool, 1)
 	err := guardedSQL(t.Context(), db, a, 1, "A again")
-	wantStale(t, err, 1, 2)
+	fencetest.WantStale(t, err, 1, 2)
 	var stale *fence.StaleError
 	if errors.As(err, &stale) && (stale.Resource != "r" || stale.Row) {
 		t.Errorf("got %+v", stale)
 	}
-	if after := read(t, pool, 1); after != before {
+	if after := fencetest.Read(t, pool, 1); after != before {
 		t.Errorf("refused, and the row went from %+v to %+v", before, after)
 	}
 	if _, err := db.ExecContext(t.Context(), `UPDATE app.item SET value = 'A again' WHERE id = 1`); err != nil {
 		t.Fatal(err)
 	}
-	if after := read(t, pool, 1); after.Value != "A again" {
+	if after := fencetest.Read(t, pool, 1); after.Value != "A again" {
 		t.Errorf("the control wrote nothing: %+v", after)
 	}
 }
@@ -95,12 +103,12 @@ func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaimOverDatabaseSQL(t *test
 func TestAnOverlookedGuardErrorCommitsNothingOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
-	mustRaise(t, pool, claimOf("r", 2))
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 2))
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantStale(t, fence.GuardSQL(t.Context(), tx, claimOf("r", 1)), 1, 2)
+	fencetest.WantStale(t, fence.EnterSQL(t.Context(), tx, fencetest.ClaimOf("r", 1)), 1, 2)
 	_, _ = tx.ExecContext(t.Context(), `UPDATE app.item SET value = 'A' WHERE id = 1`)
 	err = fence.CommitError(t.Context(), tx.Commit())
 	if err == nil || errors.Is(err, fence.ErrOutcomeUnknown) || errors.Is(err, fence.ErrUnavailable) {
@@ -109,7 +117,7 @@ func TestAnOverlookedGuardErrorCommitsNothingOverDatabaseSQL(t *testing.T) {
 	if again := fence.CommitError(t.Context(), tx.Commit()); again == nil || errors.Is(again, fence.ErrOutcomeUnknown) {
 		t.Errorf("a second commit gave %v", again)
 	}
-	if r := read(t, pool, 1); r.Value != "" {
+	if r := fencetest.Read(t, pool, 1); r.Value != "" {
 		t.Errorf("the row is %+v", r)
 	}
 }
@@ -118,16 +126,16 @@ func TestAnOverlookedGuardErrorCommitsNothingOverDatabaseSQL(t *testing.T) {
 func TestAClaimWaitsForAGuardOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
-	a := mustRaise(t, pool, claimOf("r", 1))
+	a := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fence.GuardSQL(t.Context(), tx, a); err != nil {
+	if err := fence.EnterSQL(t.Context(), tx, a); err != nil {
 		t.Fatal(err)
 	}
 	claimed := make(chan error, 1)
-	go func() { claimed <- fence.RaiseSQL(t.Context(), db, claimOf("r", 2), nil) }()
+	go func() { claimed <- fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", 2), nil) }()
 	untilWaiters(t, pool, 1)
 	if _, err := tx.ExecContext(t.Context(), `UPDATE app.item SET value = 'A' WHERE id = 1`); err != nil {
 		t.Fatal(err)
@@ -143,23 +151,27 @@ func TestAClaimWaitsForAGuardOverDatabaseSQL(t *testing.T) {
 func TestTheOutcomesOfAClaimOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
-	c := claimOf("r", 5)
+	c := fencetest.ClaimOf("r", 5)
 	for range 2 { // the second recognises itself
 		if err := fence.RaiseSQL(t.Context(), db, c, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantStale(t, fence.RaiseSQL(t.Context(), db, claimOf("r", 4), nil), 4, 5)
-	wantStale(t, fence.RaiseSQL(t.Context(), db, claimOf("r", 5), nil), 5, 5)
-	wantErr(t, fence.RaiseSQL(t.Context(), db, claimOf("r", token.Max), nil), fence.ErrJump)
-	wantErr(t, fence.RaiseSQL(t.Context(), db, claimOf("", 1), nil), fence.ErrInvalid)
-	wantErr(t, fence.RaiseSQL(t.Context(), db, claimOf("r", 6), &fence.RaiseOptions{Label: "\x00"}), fence.ErrInvalid)
+	fencetest.WantStale(t, fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", 4), nil), 4, 5)
+	fencetest.WantStale(t, fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", 5), nil), 5, 5)
+	fencetest.WantErr(t, fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", token.Max), nil), fence.ErrJump)
+	fencetest.WantErr(t, fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("", 1), nil), fence.ErrInvalid)
+	fencetest.WantErr(
+		t,
+		fence.RaiseSQL(t.Context(), db, fencetest.ClaimOf("r", 6), &fence.RaiseOptions{Label: "\x00"}),
+		fence.ErrInvalid,
+	)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := fence.RaiseSQL(t.Context(), conn, claimOf("r", 6), nil); err != nil {
+	if err := fence.RaiseSQL(t.Context(), conn, fencetest.ClaimOf("r", 6), nil); err != nil {
 		t.Error(err)
 	}
 	// A guard holds it up: it ends with its context, and nothing has been claimed.
@@ -168,23 +180,23 @@ func TestTheOutcomesOfAClaimOverDatabaseSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if err := fence.Guard(t.Context(), tx, claimedNow(t, pool, "r")); err != nil {
+	if err := fence.Enter(t.Context(), tx, claimedNow(t, pool, "r")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	err = fence.RaiseSQL(ctx, db, claimOf("r", 7), nil)
-	wantErr(t, err, fence.ErrUnavailable, context.DeadlineExceeded)
+	err = fence.RaiseSQL(ctx, db, fencetest.ClaimOf("r", 7), nil)
+	fencetest.WantErr(t, err, fence.ErrUnavailable, context.DeadlineExceeded)
 	if errors.Is(err, fence.ErrOutcomeUnknown) {
 		t.Errorf("COMMIT was not sent, and yet: %v", err)
 	}
 }
 
 // claimedNow is the claim that the fence of a resource carries.
-// A database's default may be READ ONLY; a claim asks for what it needs.
-func TestAClaimOverDatabaseSQLMayWriteWhateverTheDefault(t *testing.T) {
+// default_transaction_read_only is an operator's switch: no claim overrides it.
+func TestAClaimRespectsAReadOnlyDefault(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	u, err := url.Parse(pool.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
@@ -192,12 +204,15 @@ func TestAClaimOverDatabaseSQLMayWriteWhateverTheDefault(t *testing.T) {
 	query := u.Query()
 	query.Set("default_transaction_read_only", "on")
 	u.RawQuery = query.Encode()
-	if err := fence.RaiseSQL(t.Context(), openSQL(t, u.String()), claimOf("r", 1), nil); err != nil {
-		t.Error(err)
-	}
 	readOnly := testenv.PoolOn(t, u.String())
-	if err := raise(t.Context(), readOnly, claimOf("r", 2)); err != nil {
-		t.Error(err)
+	for name, err := range map[string]error{
+		"database/sql": fence.RaiseSQL(t.Context(), openSQL(t, u.String()), fencetest.ClaimOf("r", 1), nil),
+		"pgx":          fencetest.Raise(t.Context(), readOnly, fencetest.ClaimOf("r", 2)),
+	} {
+		var server *pgconn.PgError
+		if !errors.Is(err, fence.ErrUnavailable) || !errors.As(err, &server) || server.Code != "25006" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -220,25 +235,25 @@ func claimedNow(t *testing.T, pool *pgxpool.Pool, resource string) fence.Claim {
 func TestCase18_TheOutcomesOfABareWriteOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
-	exec(t, pool, `
+	fencetest.Exec(t, pool, `
 		CREATE FUNCTION app.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 		CREATE TRIGGER swallow BEFORE UPDATE ON app.item FOR EACH ROW WHEN (OLD.id = 3) EXECUTE FUNCTION app.swallow()`)
 	ctx := t.Context()
 	if err := updateSQL(ctx, db, 9, 1, "B"); err != nil {
 		t.Fatal(err)
 	}
-	before := read(t, pool, 1)
+	before := fencetest.Read(t, pool, 1)
 	err := updateSQL(ctx, db, 5, 1, "A")
-	wantStale(t, err, 5, 9)
+	fencetest.WantStale(t, err, 5, 9)
 	var stale *fence.StaleError
 	if errors.As(err, &stale) && !stale.Row {
 		t.Error("the row refused, and the error says the fence did")
 	}
-	wantErr(t, updateSQL(ctx, db, 9, 1, "B again"), fence.ErrTokenSpent)
-	wantErr(t, updateSQL(ctx, db, 9, 99, "x"), fence.ErrNotFound)
-	wantErr(t, updateSQL(ctx, db, 9, 3, "x"), fence.ErrRefused)
+	fencetest.WantErr(t, updateSQL(ctx, db, 9, 1, "B again"), fence.ErrTokenSpent)
+	fencetest.WantErr(t, updateSQL(ctx, db, 9, 99, "x"), fence.ErrNotFound)
+	fencetest.WantErr(t, updateSQL(ctx, db, 9, 3, "x"), fence.ErrRefused)
 	for _, bad := range []token.Token{0, -1} {
-		wantErr(t, updateSQL(ctx, db, bad, 1, "x"), fence.ErrInvalid)
+		fencetest.WantErr(t, updateSQL(ctx, db, bad, 1, "x"), fence.ErrInvalid)
 	}
 	for name, value := range map[string]any{"not null": nil, "not encodable": make(chan int)} {
 		err := updateSQL(ctx, db, 10, 1, value)
@@ -248,7 +263,7 @@ func TestCase18_TheOutcomesOfABareWriteOverDatabaseSQL(t *testing.T) {
 			}
 		}
 	}
-	if after := read(t, pool, 1); after != before {
+	if after := fencetest.Read(t, pool, 1); after != before {
 		t.Errorf("refused writes changed the row from %+v to %+v", before, after)
 	}
 	if n := db.Stats().InUse; n != 0 {
@@ -269,7 +284,7 @@ func TestUpdateSQLInACallersTransactionAndOnAConnection(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if r := read(t, pool, 1); r.Token != 0 {
+	if r := fencetest.Read(t, pool, 1); r.Token != 0 {
 		t.Errorf("the row is %+v", r)
 	}
 	conn, err := db.Conn(t.Context())
@@ -282,7 +297,7 @@ func TestUpdateSQLInACallersTransactionAndOnAConnection(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, updateSQL(t.Context(), conn, 6, 1, "x"), fence.ErrUnavailable)
+	fencetest.WantErr(t, updateSQL(t.Context(), conn, 6, 1, "x"), fence.ErrUnavailable)
 }
 
 // The reply is lost and the write was carried out; or the write was lost on its way. Neither is known to the
@@ -295,16 +310,16 @@ func TestALostReplyToAnUpdateOverDatabaseSQLIsUnknown(t *testing.T) {
 			_, pool := setupSQL(t)
 			proxy, db := proxied(t, pool)
 			drop := proxy.DropNextRequest
-			want := row{}
+			want := fencetest.Row{}
 			if carriedOut {
 				drop = proxy.DropNextReply
-				want = row{Value: "a value of its own", Token: 5}
+				want = fencetest.Row{Value: "a value of its own", Token: 5}
 			}
 			dropped := drop(faults.Containing("a value of its own"))
 			err := updateSQL(t.Context(), db, 5, 1, "a value of its own")
-			wantErr(t, err, fence.ErrOutcomeUnknown)
+			fencetest.WantErr(t, err, fence.ErrOutcomeUnknown)
 			<-dropped
-			if r := read(t, pool, 1); r.Value != want.Value || r.Token != want.Token {
+			if r := fencetest.Read(t, pool, 1); r.Value != want.Value || r.Token != want.Token {
 				t.Errorf("the row is %+v, want %+v", r, want)
 			}
 		})
@@ -322,13 +337,13 @@ func TestAConnectionThatEndsBeforeCommitOverDatabaseSQLIsNoOutcome(t *testing.T)
 	}
 	dropped := proxy.DropNextReply(faults.Containing("a value of its own"))
 	err = updateSQL(t.Context(), tx, 5, 1, "a value of its own")
-	wantErr(t, err, fence.ErrUnavailable)
+	fencetest.WantErr(t, err, fence.ErrUnavailable)
 	if errors.Is(err, fence.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
 	<-dropped
 	_ = tx.Rollback()
-	if r := read(t, pool, 1); r.Value != "" {
+	if r := fencetest.Read(t, pool, 1); r.Value != "" {
 		t.Errorf("the row is %+v", r)
 	}
 }
@@ -338,10 +353,10 @@ func TestALostReplyToCommitOverDatabaseSQLIsUnknown(t *testing.T) {
 	_, pool := setupSQL(t)
 	proxy, db := proxied(t, pool)
 	dropped := proxy.DropNextReply(faults.Containing("commit"))
-	c := mustRaise(t, pool, claimOf("r", 1))
-	wantErr(t, guardedSQL(t.Context(), db, c, 1, "A"), fence.ErrOutcomeUnknown)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
+	fencetest.WantErr(t, guardedSQL(t.Context(), db, c, 1, "A"), fence.ErrOutcomeUnknown)
 	<-dropped
-	if r := read(t, pool, 1); r.Value != "A" {
+	if r := fencetest.Read(t, pool, 1); r.Value != "A" {
 		t.Errorf("the row is %+v", r)
 	}
 }
@@ -361,7 +376,7 @@ func TestABadConnectionIsUnknownAndNotTriedAgain(t *testing.T) {
 	bad := &badDriver{}
 	db := sql.OpenDB(bad)
 	t.Cleanup(func() { _ = db.Close() })
-	wantErr(t, updateSQL(t.Context(), db, 5, 1, "x"), fence.ErrOutcomeUnknown, driver.ErrBadConn)
+	fencetest.WantErr(t, updateSQL(t.Context(), db, 5, 1, "x"), fence.ErrOutcomeUnknown, driver.ErrBadConn)
 	if bad.sent != 1 {
 		t.Errorf("the UPDATE was sent %d times", bad.sent)
 	}
@@ -375,7 +390,8 @@ func TestABadConnectionIsUnknownAndNotTriedAgain(t *testing.T) {
 type badDriver struct{ sent int }
 
 func (b *badDriver) Connect(context.Context) (driver.Conn, error) { return &badConn{b: b}, nil }
-func (b *badDriver) Driver() driver.Driver                        { return nil }
+
+func (b *badDriver) Driver() driver.Driver { return nil }
 
 type badConn struct {
 	driver.Conn
@@ -386,6 +402,7 @@ func (c *badConn) ExecContext(context.Context, string, []driver.NamedValue) (dri
 	c.b.sent++
 	return nil, driver.ErrBadConn
 }
+
 func (c *badConn) Close() error { return nil }
 
 func TestAnUnreachableServerIsUnavailableOverDatabaseSQL(t *testing.T) {
@@ -395,8 +412,8 @@ func TestAnUnreachableServerIsUnavailableOverDatabaseSQL(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, err := range map[string]error{
-		"update": updateSQL(t.Context(), gone, 5, 1, "x"), "claim": fence.RaiseSQL(t.Context(), gone, claimOf("r", 1), nil),
-		"ended update": updateSQL(ended, db, 5, 1, "x"), "ended claim": fence.RaiseSQL(ended, db, claimOf("r", 1), nil),
+		"update": updateSQL(t.Context(), gone, 5, 1, "x"), "claim": fence.RaiseSQL(t.Context(), gone, fencetest.ClaimOf("r", 1), nil),
+		"ended update": updateSQL(ended, db, 5, 1, "x"), "ended claim": fence.RaiseSQL(ended, db, fencetest.ClaimOf("r", 1), nil),
 	} {
 		if !errors.Is(err, fence.ErrUnavailable) || errors.Is(err, fence.ErrOutcomeUnknown) {
 			t.Errorf("%s: got %v", name, err)
@@ -409,10 +426,10 @@ func TestAnUnreachableServerIsUnavailableOverDatabaseSQL(t *testing.T) {
 func TestOutcomesAreReadOffAnyDriversError(t *testing.T) {
 	t.Parallel()
 	detailed := &otherError{Code: "ZF001", Detail: `{"resource": "r", "token": "5", "current": "9"}`}
-	wantStale(t, fence.GuardError(t.Context(), fmt.Errorf("orm: %w", detailed)), 5, 9)
-	wantErr(t, fence.GuardError(t.Context(), bareError("ZF001")), fence.ErrStale)
-	wantErr(t, fence.GuardError(t.Context(), bareError("57P01")), fence.ErrUnavailable)
-	wantErr(t, fence.CommitError(t.Context(), driver.ErrBadConn), fence.ErrOutcomeUnknown)
+	fencetest.WantStale(t, fence.GuardError(t.Context(), fmt.Errorf("orm: %w", detailed)), 5, 9)
+	fencetest.WantErr(t, fence.GuardError(t.Context(), bareError("ZF001")), fence.ErrStale)
+	fencetest.WantErr(t, fence.GuardError(t.Context(), bareError("57P01")), fence.ErrUnavailable)
+	fencetest.WantErr(t, fence.CommitError(t.Context(), driver.ErrBadConn), fence.ErrOutcomeUnknown)
 	if err := fence.CommitError(t.Context(), sql.ErrTxDone); err == nil || errors.Is(err, fence.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
@@ -425,15 +442,17 @@ func TestOutcomesAreReadOffAnyDriversError(t *testing.T) {
 
 type otherError struct{ Code, Detail string }
 
-func (e *otherError) Error() string    { return "other: " + e.Code }
+func (e *otherError) Error() string { return "other: " + e.Code }
+
 func (e *otherError) SQLState() string { return e.Code }
 
 type bareError string
 
-func (e bareError) Error() string    { return "bare: " + string(e) }
+func (e bareError) Error() string { return "bare: " + string(e) }
+
 func (e bareError) SQLState() string { return string(e) }
 
-// What fits GuardSQL has a transaction; pools and connections do not.
+// What fits EnterSQL has a transaction; pools and connections do not.
 var (
 	_ fence.SQLTx       = (*sql.Tx)(nil)
 	_ fence.SQLDB       = (*sql.DB)(nil)

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -23,10 +25,10 @@ func draw(ctx context.Context, pool *pgxpool.Pool, resource string) (c fence.Cla
 	return c, err
 }
 
-// I1, I2: whoever draws gets a token of his own, and the next one is above it.
+// I1, I2: each caller that draws gets a token of its own, and the next one is above it.
 func TestInvariants1and2_DrawnTokensAreUniqueAndRise(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	var mu sync.Mutex
 	var drawn []token.Token
 	var wg sync.WaitGroup
@@ -55,50 +57,50 @@ func TestInvariants1and2_DrawnTokensAreUniqueAndRise(t *testing.T) {
 
 func TestADrawGoesOnAboveWhateverWasClaimed(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	first, err := draw(t.Context(), pool, "r")
 	if err != nil || first.Token != 1 {
 		t.Fatalf("%d, %v", first.Token, err)
 	}
-	mustRaise(t, pool, claimOf("r", 1<<40))
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1<<40))
 	second, err := draw(t.Context(), pool, "r")
 	if err != nil || second.Token != 1<<40+1 {
 		t.Fatalf("%d, %v", second.Token, err)
 	}
-	wantStale(t, raise(t.Context(), pool, first), 1, second.Token)
-	mustRaise(t, pool, second) // its own
-	exec(t, pool, `UPDATE fencepost.fence SET token = $1`, int64(token.Max))
+	fencetest.WantStale(t, fencetest.Raise(t.Context(), pool, first), 1, second.Token)
+	fencetest.MustRaise(t, pool, second) // its own
+	fencetest.Exec(t, pool, `UPDATE fencepost.fence SET token = $1`, int64(token.Max))
 	_, err = draw(t.Context(), pool, "r")
-	wantStale(t, err, token.Max, token.Max)
+	fencetest.WantStale(t, err, token.Max, token.Max)
 }
 
 func TestDrawRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := fence.Draw(t.Context(), tx.Conn(), "r", token.NewNonce(), nil)
 		return err
 	})
-	wantErr(t, err, fence.ErrInvalid)
+	fencetest.WantErr(t, err, fence.ErrInvalid)
 	_, err = draw(t.Context(), pool, "")
-	wantErr(t, err, fence.ErrInvalid)
+	fencetest.WantErr(t, err, fence.ErrInvalid)
 	var b pgx.Batch
-	_, err = fence.QueueDraw(&b, "r", token.Nonce{}, nil)
-	wantErr(t, err, fence.ErrInvalid)
-	_, err = fence.QueueDraw(&b, "r", token.NewNonce(), &fence.RaiseOptions{Label: "\x00"})
-	wantErr(t, err, fence.ErrInvalid)
+	_, err = pgclaim.QueueDraw(&b, "r", token.Nonce{}, nil)
+	fencetest.WantErr(t, err, fence.ErrInvalid)
+	_, err = pgclaim.QueueDraw(&b, "r", token.NewNonce(), &pgclaim.RaiseOptions{Label: "\x00"})
+	fencetest.WantErr(t, err, fence.ErrInvalid)
 }
 
 // I3: a draw waits for what is guarded by the claim before it, for as long as its caller does, and overtakes it then.
 func TestADrawWaitsForGuardedTransactions(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	old, err := draw(t.Context(), pool, "r")
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		if err := fence.Guard(t.Context(), tx, old); err != nil {
+		if err := fence.Enter(t.Context(), tx, old); err != nil {
 			return err
 		}
 		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -114,19 +116,19 @@ func TestADrawWaitsForGuardedTransactions(t *testing.T) {
 	if _, err := draw(t.Context(), pool, "r"); err != nil {
 		t.Fatal(err)
 	}
-	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return fence.Guard(t.Context(), tx, old) })
-	wantErr(t, err, fence.ErrStale)
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return fence.Enter(t.Context(), tx, old) })
+	fencetest.WantErr(t, err, fence.ErrStale)
 }
 
 // A claim drawn in a transaction is guarded by it, and counts once it commits.
 func TestAQueuedDrawCountsWithItsTransaction(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	rolledBack := errors.New("rolled back")
 	for _, why := range []error{rolledBack, nil} {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			var b pgx.Batch
-			c, err := fence.QueueDraw(&b, "r", token.NewNonce(), nil)
+			c, err := pgclaim.QueueDraw(&b, "r", token.NewNonce(), nil)
 			if err != nil {
 				return err
 			}
@@ -137,7 +139,9 @@ func TestAQueuedDrawCountsWithItsTransaction(t *testing.T) {
 				t.Errorf("drew %d", c.Token)
 			}
 			var entered string
-			if err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered')`).Scan(&entered); err != nil || entered == "" {
+			if err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered')`).
+				Scan(&entered); err != nil ||
+				entered == "" {
 				t.Errorf("entered %q, %v", entered, err)
 			}
 			return why

@@ -7,34 +7,45 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// enter and guard pin no search_path, so their bodies have to name a schema wherever a name is looked up. Here every operator on
-// the types it uses, every function and every type that their sources mention has a namesake in front of the path.
+// enter and guard pin no search_path, so their bodies have to name a schema wherever a name is looked up. Here every
+// operator on the types it uses, every function and every type that their sources mention has a namesake in front of
+// the path.
 func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	c := mustRaise(t, l.app, claimOf("test:item:1", 5))
-	second := mustRaise(t, l.app, claimOf("test:item:2", 7))
-	exec(t, l.admin, `CREATE SCHEMA evil AUTHORIZATION `+l.appRole)
-	exec(t, l.admin, namesakes)
+	c := fencetest.MustRaise(t, l.app, fencetest.ClaimOf("test:item:1", 5))
+	second := fencetest.MustRaise(t, l.app, fencetest.ClaimOf("test:item:2", 7))
+	fencetest.Exec(t, l.admin, `CREATE SCHEMA evil AUTHORIZATION `+l.appRole)
+	fencetest.Exec(t, l.admin, namesakes)
 	conn, err := l.app.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog`)
+	fencetest.Exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog`)
 
 	// The control: a body that names no schema, with the same rights, runs into one of them.
-	exec(t, l.admin, `CREATE FUNCTION app.careless(resource text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS
-		'BEGIN RETURN resource = '''' OR hashtext(resource) IS NULL; END'; GRANT EXECUTE ON FUNCTION app.careless TO PUBLIC`)
-	_, err = conn.Exec(t.Context(), `SELECT app.careless('x')`)
+	fencetest.Exec(
+		t,
+		l.admin,
+		`CREATE FUNCTION app.unqualified(resource text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS
+		'BEGIN RETURN resource = '''' OR hashtext(resource) IS NULL; END'; GRANT EXECUTE ON FUNCTION app.unqualified TO PUBLIC`,
+	)
+	_, err = conn.Exec(t.Context(), `SELECT app.unqualified('x')`)
 	wantState(t, err, "EV001")
 
 	// Both of its ways: the first entry, and one more. (The caller's own text is the caller's own affair.)
 	enter := func(tx pgx.Tx, c fence.Claim) error {
-		_, err := tx.Exec(t.Context(), `SELECT fencepost.enter($1::pg_catalog.text, $2::pg_catalog.int8, $3::pg_catalog.uuid)`,
-			c.Resource, int64(c.Token), c.Nonce.Hex())
+		_, err := tx.Exec(
+			t.Context(),
+			`SELECT fencepost.enter($1::pg_catalog.text, $2::pg_catalog.int8, $3::pg_catalog.uuid)`,
+			c.Resource,
+			int64(c.Token),
+			c.Nonce.Hex(),
+		)
 		return err
 	}
 	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return errors.Join(enter(tx, c), enter(tx, second)) })
@@ -48,14 +59,15 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	wantState(t, err, "ZF002")
 }
 
-// namesakes fills the schema evil. What cannot be made (a function with pseudo-types, say) cannot stand in the way either.
+// namesakes fills the schema evil. What cannot be made (a function with pseudo-types, say) cannot stand in the way
+// either.
 const namesakes = `
 DO $all$
 DECLARE
 	used  CONSTANT text[] := '{text,int4,int8,uuid,json,jsonb,bool}';
 	trap  CONSTANT text := 'BEGIN RAISE EXCEPTION USING ERRCODE = ''EV001'', MESSAGE = ''a namesake ran''; END';
 	body  text := (SELECT string_agg(prosrc, ' ') FROM pg_proc
-		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard'));
+		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard', 'entry'));
 	one   record;
 	made  integer := 0;
 BEGIN

@@ -9,6 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgbatch"
+	"github.com/fencepost-pg/fencepost/internal/pgcommit"
+	"github.com/fencepost-pg/fencepost/internal/pgledger"
+	"github.com/fencepost-pg/fencepost/internal/pgtable"
 )
 
 // A role that was not granted fencepost is told so, whichever part of it is missing and however statements are sent; a
@@ -16,8 +21,8 @@ import (
 func TestARoleThatMayNotEnterIsToldSo(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	exec(t, l.admin, `SELECT fencepost.unprotect('app.item')`)
-	c := mustRaise(t, l.admin, claimOf("r", 5))
+	fencetest.Exec(t, l.admin, `SELECT fencepost.unprotect('app.item')`)
+	c := fencetest.MustRaise(t, l.admin, fencetest.ClaimOf("r", 5))
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 		for name, missing := range map[string]struct{ take, give string }{
 			"schema": {
@@ -28,49 +33,62 @@ func TestARoleThatMayNotEnterIsToldSo(t *testing.T) {
 				`GRANT EXECUTE ON FUNCTION fencepost.enter, fencepost.guard TO ` + l.appRole,
 			},
 		} {
-			exec(t, l.admin, missing.take)
+			fencetest.Exec(t, l.admin, missing.take)
 			for call, err := range guardedCalls(t, inMode(t, l.app, mode), c) {
 				wantGrant(t, mode.String()+", "+name+", "+call, err)
 			}
-			exec(t, l.admin, missing.give)
+			fencetest.Exec(t, l.admin, missing.give)
 		}
-		exec(t, l.admin, `REVOKE ALL ON app.item FROM `+l.appRole)
+		fencetest.Exec(t, l.admin, `REVOKE ALL ON app.item FROM `+l.appRole)
 		for call, err := range guardedCalls(t, inMode(t, l.app, mode), c) {
 			if call != "guard" && call != "batch" {
-				wantOnly(t, mode.String()+", table, "+call, err, fence.ErrRefused)
+				fencetest.WantOnly(t, mode.String()+", table, "+call, err, fence.ErrRefused)
 			}
 			if err != nil && strings.Contains(err.Error(), "grant_application") {
 				t.Errorf("%s: %v", call, err)
 			}
 		}
-		exec(t, l.admin, `GRANT ALL ON app.item TO `+l.appRole+`; REVOKE USAGE ON SCHEMA app FROM `+l.appRole)
+		fencetest.Exec(t, l.admin, `GRANT ALL ON app.item TO `+l.appRole+`; REVOKE USAGE ON SCHEMA app FROM `+l.appRole)
 		for _, call := range []string{"update", "modify"} {
-			wantOnly(t, mode.String()+", table's schema, "+call, guardedCalls(t, inMode(t, l.app, mode), c)[call], fence.ErrRefused)
+			fencetest.WantOnly(
+				t,
+				mode.String()+", table's schema, "+call,
+				guardedCalls(t, inMode(t, l.app, mode), c)[call],
+				fence.ErrRefused,
+			)
 		}
-		exec(t, l.admin, `GRANT USAGE ON SCHEMA app TO `+l.appRole)
+		fencetest.Exec(t, l.admin, `GRANT USAGE ON SCHEMA app TO `+l.appRole)
 	}
 }
 
-// Claims, the ledger and the life of a server are fencepost's alone.
+// Claims, the ledger and the incarnation of a server are fencepost's alone.
 func TestARoleWithoutFencepostIsToldSo(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	exec(t, l.admin, `SELECT fencepost.revoke_all($1::text::regrole)`, l.appRole)
+	fencetest.Exec(t, l.admin, `SELECT fencepost.revoke_all($1::text::regrole)`, l.appRole)
 	ctx := t.Context()
-	wantGrant(t, "claim", raise(ctx, l.app, claimOf("r", 9)))
-	wantGrant(t, "claim over database/sql", fence.RaiseSQL(ctx, openSQL(t, l.app.Config().ConnString()), claimOf("r", 9), nil))
-	_, _, err := fence.LookOnce(ctx, l.app, fence.Entry{Namespace: "test", Key: "k", Resource: "r"})
+	wantGrant(t, "claim", fencetest.Raise(ctx, l.app, fencetest.ClaimOf("r", 9)))
+	wantGrant(
+		t,
+		"claim over database/sql",
+		fence.RaiseSQL(ctx, openSQL(t, l.app.Config().ConnString()), fencetest.ClaimOf("r", 9), nil),
+	)
+	_, _, err := pgledger.Look(ctx, l.app, pgledger.Entry{Namespace: "test", Key: "k", Resource: "r"})
 	wantGrant(t, "ledger", err)
-	wantGrant(t, "life", onConn(ctx, l.app, func(conn *pgx.Conn) error { return fence.BeginLife(ctx, conn) }))
-	wantGrant(t, "purge", onConn(ctx, l.app, func(conn *pgx.Conn) error {
-		_, err := fence.PurgeOnce(ctx, conn, "test", fence.OnceWindow)
+	wantGrant(
+		t,
+		"incarnation",
+		fencetest.OnConn(ctx, l.app, func(conn *pgx.Conn) error { return pgcommit.BeginIncarnation(ctx, conn) }),
+	)
+	wantGrant(t, "purge", fencetest.OnConn(ctx, l.app, func(conn *pgx.Conn) error {
+		_, err := pgledger.Purge(ctx, conn, "test", pgledger.Window)
 		return err
 	}))
 }
 
 func wantGrant(t *testing.T, what string, err error) {
 	t.Helper()
-	wantOnly(t, what, err, fence.ErrUnavailable)
+	fencetest.WantOnly(t, what, err, fence.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "grant_application") || sqlState(err) != "42501" {
 		t.Errorf("%s: got error %v, want one that says what to grant", what, err)
 	}
@@ -83,25 +101,29 @@ func guardedCalls(t *testing.T, pool *pgxpool.Pool, c fence.Claim) map[string]er
 	ctx := t.Context()
 	return map[string]error{
 		"guard":  guarded(ctx, pool, c, 1, "x"),
-		"update": updateClaimed(ctx, pool, c, 1, "x"),
-		"insert": insertClaimed(ctx, pool, c, 10, "x"),
-		"upsert": upsertClaimed(ctx, pool, c, 1, "x"),
-		"delete": deleteClaimed(ctx, pool, c, 1),
-		"modify": modifyClaimed(ctx, pool, c, 1, "x"),
+		"update": fencetest.UpdateClaimed(ctx, pool, c, 1, "x"),
+		"insert": fencetest.InsertClaimed(ctx, pool, c, 10, "x"),
+		"upsert": fencetest.UpsertClaimed(ctx, pool, c, 1, "x"),
+		"delete": fencetest.DeleteClaimed(ctx, pool, c, 1),
+		"modify": fencetest.ModifyClaimed(ctx, pool, c, 1, "x"),
 		"batch": pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			bulk, err := fence.NewBulk(rows, itemColumns())
+			batches, err := pgbatch.NewBatchWriter(fencetest.Rows, itemColumns())
 			if err != nil {
 				return err
 			}
-			batch, err := bulk.Batch(changes("x", 1))
+			batch, err := batches.Batch(fencetest.Changes("x", 1))
 			return errors.Join(err, batch.Update(ctx, tx, c, nil))
 		}),
 	}
 }
 
 // itemColumns is what Inspect says of app.item to those whom it does not refuse.
-func itemColumns() []fence.Column {
-	return []fence.Column{{Name: "id", BaseOID: 20, NotNull: true}, {Name: "value", BaseOID: 25}, {Name: "last_fencing_token", BaseOID: 20, NotNull: true}}
+func itemColumns() []pgtable.Column {
+	return []pgtable.Column{
+		{Name: "id", BaseOID: 20, NotNull: true},
+		{Name: "value", BaseOID: 25},
+		{Name: "last_fencing_token", BaseOID: 20, NotNull: true},
+	}
 }
 
 func inMode(t *testing.T, of *pgxpool.Pool, mode pgx.QueryExecMode) *pgxpool.Pool {

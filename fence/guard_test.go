@@ -12,36 +12,37 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
 // I3: once the claim of 2 has committed, nothing guarded by 1 commits, even where the code overlooks
 // the error: PostgreSQL has aborted its transaction.
 func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaim(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	a := mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	a := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	if err := guarded(t.Context(), pool, a, 1, "A"); err != nil {
 		t.Fatal(err)
 	}
-	mustRaise(t, pool, claimOf("r", 2))
-	before := read(t, pool, 1)
-	wantStale(t, guarded(t.Context(), pool, a, 1, "A again"), 1, 2)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 2))
+	before := fencetest.Read(t, pool, 1)
+	fencetest.WantStale(t, guarded(t.Context(), pool, a, 1, "A again"), 1, 2)
 
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantStale(t, fence.Guard(t.Context(), tx, a), 1, 2)
+	fencetest.WantStale(t, fence.Enter(t.Context(), tx, a), 1, 2)
 	_, _ = tx.Exec(t.Context(), `UPDATE app.item SET value = 'overlooked' WHERE id = 1`)
 	if err := fence.CommitError(t.Context(), tx.Commit(t.Context())); err == nil {
 		t.Error("a transaction whose guard had failed committed")
 	}
-	if after := read(t, pool, 1); after != before {
+	if after := fencetest.Read(t, pool, 1); after != before {
 		t.Errorf("the row changed from %+v to %+v", before, after)
 	}
 	// The control: the same write without the guard.
-	exec(t, pool, `UPDATE app.item SET value = 'A again' WHERE id = 1`)
-	if read(t, pool, 1).Value != "A again" {
+	fencetest.Exec(t, pool, `UPDATE app.item SET value = 'A again' WHERE id = 1`)
+	if fencetest.Read(t, pool, 1).Value != "A again" {
 		t.Error("the control wrote nothing")
 	}
 }
@@ -49,11 +50,11 @@ func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaim(t *testing.T) {
 // A claim that was never made, one of another resource and one with another nonce are no better.
 func TestOnlyTheClaimItselfPassesTheGuard(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	c := mustRaise(t, pool, claimOf("r", 5))
-	wantStale(t, guarded(t.Context(), pool, claimOf("nobody's", 5), 1, "x"), 5, 0)
-	wantStale(t, guarded(t.Context(), pool, claimOf("r", 6), 1, "x"), 6, 5)
-	wantStale(t, guarded(t.Context(), pool, claimOf("r", 5), 1, "x"), 5, 5) // a token read off a row
+	pool := fencetest.Setup(t)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
+	fencetest.WantStale(t, guarded(t.Context(), pool, fencetest.ClaimOf("nobody's", 5), 1, "x"), 5, 0)
+	fencetest.WantStale(t, guarded(t.Context(), pool, fencetest.ClaimOf("r", 6), 1, "x"), 6, 5)
+	fencetest.WantStale(t, guarded(t.Context(), pool, fencetest.ClaimOf("r", 5), 1, "x"), 5, 5) // a token read off a row
 	if err := guarded(t.Context(), pool, c, 1, "mine"); err != nil {
 		t.Error(err)
 	}
@@ -75,22 +76,22 @@ func TestInvariant3_AGuardHoldsUntilItsTransactionEnds(t *testing.T) {
 // reports whether A's acknowledged write is missing from the end.
 func overtakeInFlight(t *testing.T, guard bool) (lost bool) {
 	t.Helper()
-	pool := setup(t)
-	exec(t, pool, `UPDATE app.item SET value = '100' WHERE id = 1`)
-	a := mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	fencetest.Exec(t, pool, `UPDATE app.item SET value = '100' WHERE id = 1`)
+	a := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	if guard {
-		if err := fence.Guard(t.Context(), tx, a); err != nil {
+		if err := fence.Enter(t.Context(), tx, a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := claimOf("r", 2)
+	b := fencetest.ClaimOf("r", 2)
 	claimed := make(chan error, 1)
-	go func() { claimed <- raise(t.Context(), pool, b) }()
+	go func() { claimed <- fencetest.Raise(t.Context(), pool, b) }()
 	var seen string
 	if guard {
 		untilWaiters(t, pool, 1) // B's claim waits for A
@@ -98,9 +99,9 @@ func overtakeInFlight(t *testing.T, guard bool) (lost bool) {
 		if err := <-claimed; err != nil {
 			t.Fatal(err)
 		}
-		seen = read(t, pool, 1).Value
+		seen = fencetest.Read(t, pool, 1).Value
 	}
-	exec(t, tx, `UPDATE app.item SET value = (value::int - 50)::text WHERE id = 1`)
+	fencetest.Exec(t, tx, `UPDATE app.item SET value = (value::int - 50)::text WHERE id = 1`)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err) // A's write is acknowledged
 	}
@@ -108,16 +109,16 @@ func overtakeInFlight(t *testing.T, guard bool) (lost bool) {
 		if err := <-claimed; err != nil {
 			t.Fatal(err)
 		}
-		seen = read(t, pool, 1).Value
+		seen = fencetest.Read(t, pool, 1).Value
 	}
-	exec(t, pool, `UPDATE app.item SET value = ($1::int + 10)::text WHERE id = 1`, seen)
-	return read(t, pool, 1).Value != "60"
+	fencetest.Exec(t, pool, `UPDATE app.item SET value = ($1::int + 10)::text WHERE id = 1`, seen)
+	return fencetest.Read(t, pool, 1).Value != "60"
 }
 
 // I5: overlapping short transactions under the old token do not starve a claim.
 func TestInvariant5_GuardsDoNotStarveAClaim(t *testing.T) {
 	t.Parallel()
-	if err := claimAgainstAStream(t, setup(t), 10*time.Second); err != nil {
+	if err := claimAgainstAStream(t, fencetest.Setup(t), 10*time.Second); err != nil {
 		t.Errorf("the claim did not get through: %v", err)
 	}
 }
@@ -125,13 +126,14 @@ func TestInvariant5_GuardsDoNotStarveAClaim(t *testing.T) {
 // The control: without the gate in front of the fence, share locks are granted past the waiting claim.
 func TestInvariant5Control_WithoutTheGate(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for function, gate := range map[string]string{
 		"claim(text, bigint, uuid, text)": `PERFORM pg_advisory_xact_lock\(.*\);`,
 		"guard(text, bigint, uuid)":       `(?s)AND pg_catalog.pg_advisory_xact_lock_shared\(.*?IS NOT NULL`,
 	} {
 		var definition string
-		err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef($1::regprocedure)`, "fencepost."+function).Scan(&definition)
+		err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef($1::regprocedure)`, "fencepost."+function).
+			Scan(&definition)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,14 +141,14 @@ func TestInvariant5Control_WithoutTheGate(t *testing.T) {
 		if taken == definition {
 			t.Fatalf("%s has no gate to take away", function)
 		}
-		exec(t, pool, taken)
+		fencetest.Exec(t, pool, taken)
 	}
-	old := mustRaise(t, pool, claimOf("r", 1))
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	claimed := make(chan error, 1)
 	holder := beginGuarded(t, pool, old)
-	go func() { claimed <- raise(ctx, pool, claimOf("r", 2)) }()
+	go func() { claimed <- fencetest.Raise(ctx, pool, fencetest.ClaimOf("r", 2)) }()
 	relays := 0
 	for ctx.Err() == nil { // each transaction begins before the last one ends
 		next := beginGuarded(t, pool, old)
@@ -170,7 +172,7 @@ func beginGuarded(t *testing.T, pool *pgxpool.Pool, c fence.Claim) pgx.Tx {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fence.Guard(t.Context(), tx, c); err != nil {
+	if err := fence.Enter(t.Context(), tx, c); err != nil {
 		t.Fatal(err)
 	}
 	return tx
@@ -179,7 +181,7 @@ func beginGuarded(t *testing.T, pool *pgxpool.Pool, c fence.Claim) pgx.Tx {
 // claimAgainstAStream claims while eight writers keep guarding under an older token.
 func claimAgainstAStream(t *testing.T, pool *pgxpool.Pool, patience time.Duration) error {
 	t.Helper()
-	old := mustRaise(t, pool, claimOf("r", 1))
+	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	const enough = 50
 	written := make(chan struct{}, 1000)
 	stop := make(chan struct{})
@@ -192,14 +194,16 @@ func claimAgainstAStream(t *testing.T, pool *pgxpool.Pool, patience time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := raise(ctx, pool, claimOf("r", 2))
+	err := fencetest.Raise(ctx, pool, fencetest.ClaimOf("r", 2))
 	close(stop)
 	wg.Wait()
 	return err
 }
 
 // keepGuarding runs short transactions that overlap, until the claim has been overtaken.
-func keepGuarding(t *testing.T, pool *pgxpool.Pool, c fence.Claim, worker int, written chan<- struct{}, stop <-chan struct{}) {
+func keepGuarding(
+	t *testing.T, pool *pgxpool.Pool, c fence.Claim, worker int, written chan<- struct{}, stop <-chan struct{},
+) {
 	t.Helper()
 	for {
 		select {
@@ -208,7 +212,7 @@ func keepGuarding(t *testing.T, pool *pgxpool.Pool, c fence.Claim, worker int, w
 		default:
 		}
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			if err := fence.Guard(t.Context(), tx, c); err != nil {
+			if err := fence.Enter(t.Context(), tx, c); err != nil {
 				return err
 			}
 			_, err := tx.Exec(t.Context(), `SELECT pg_sleep(0.002 * $1::int)`, 1+worker%4)
@@ -223,7 +227,7 @@ func keepGuarding(t *testing.T, pool *pgxpool.Pool, c fence.Claim, worker int, w
 		}
 		select {
 		case written <- struct{}{}:
-		default: // nobody counts any more
+		default: // the counting has ended
 		}
 	}
 }
@@ -231,19 +235,28 @@ func keepGuarding(t *testing.T, pool *pgxpool.Pool, c fence.Claim, worker int, w
 // What a guard leaves behind ends with its transaction.
 func TestAGuardLeavesNothingInTheSession(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	c, d := mustRaise(t, pool, claimOf("r", 1)), mustRaise(t, pool, claimOf("s", 7))
+	c, d := fencetest.MustRaise(
+		t,
+		pool,
+		fencetest.ClaimOf("r", 1),
+	), fencetest.MustRaise(
+		t,
+		pool,
+		fencetest.ClaimOf("s", 7),
+	)
 	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-		if err := errors.Join(fence.Guard(t.Context(), tx, c), fence.Guard(t.Context(), tx, d)); err != nil {
+		if err := errors.Join(fence.Enter(t.Context(), tx, c), fence.Enter(t.Context(), tx, d)); err != nil {
 			return err
 		}
 		var both bool
-		err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered')::jsonb ?& array['r', 's']`).Scan(&both)
+		err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered') ~ '^ "s":7:[0-9a-f]{64} "r":1:[0-9a-f]{64}$'`).
+			Scan(&both)
 		if err == nil && !both {
 			t.Error("two guards in one transaction did not add up")
 		}
@@ -264,15 +277,15 @@ func TestAGuardLeavesNothingInTheSession(t *testing.T) {
 
 func TestAConnectionThatEndsBeforeAGuardedWriteIsNoOutcome(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	c := mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, pool, `SELECT pg_terminate_backend($1)`, tx.Conn().PgConn().PID())
-	err = fence.Guard(t.Context(), tx, c)
-	wantErr(t, err, fence.ErrUnavailable)
+	fencetest.Exec(t, pool, `SELECT pg_terminate_backend($1)`, tx.Conn().PgConn().PID())
+	err = fence.Enter(t.Context(), tx, c)
+	fencetest.WantErr(t, err, fence.ErrUnavailable)
 	if errors.Is(err, fence.ErrOutcomeUnknown) || errors.Is(err, fence.ErrStale) {
 		t.Errorf("a guard writes nothing, and yet: %v", err)
 	}
@@ -282,15 +295,15 @@ func TestAConnectionThatEndsBeforeAGuardedWriteIsNoOutcome(t *testing.T) {
 // Under a snapshot older than its claim, a guard asks for the transaction to be run again and calls nobody stale.
 func TestAGuardUnderAnOlderSnapshotIsNotStale(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	mustRaise(t, pool, claimOf("r", 1))
+	pool := fencetest.Setup(t)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, tx, `SELECT`) // takes the snapshot
-	c := mustRaise(t, pool, claimOf("r", 2))
-	err = fence.Guard(t.Context(), tx, c)
+	fencetest.Exec(t, tx, `SELECT`) // takes the snapshot
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 2))
+	err = fence.Enter(t.Context(), tx, c)
 	if !fence.SafeToRetry(err) || errors.Is(err, fence.ErrStale) {
 		t.Errorf("got %v", err)
 	}

@@ -10,11 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/token"
 )
-
-// The interleavings of a claim with a guarded transaction, step by step: who waits is seen in PostgreSQL before the
-// next step is taken, so each order happens exactly as it is written here.
 
 // writes are what a guarded transaction does after its guard. Row 1 exists, row 9 does not.
 var writes = map[string]string{
@@ -44,14 +42,19 @@ type stage struct {
 func eachInterleaving(t *testing.T, script func(t *testing.T, s *stage)) {
 	t.Helper()
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for level, iso := range levels {
 		for write, sql := range writes {
 			resource := level + "/" + write
 			t.Run(resource, func(t *testing.T) {
-				exec(t, pool, `DELETE FROM app.item`)
-				exec(t, pool, `INSERT INTO app.item (id) VALUES (1)`)
-				s := &stage{pool: pool, old: mustRaise(t, pool, claimOf(resource, 1)), rival: claimOf(resource, 2), write: sql}
+				fencetest.Exec(t, pool, `DELETE FROM app.item`)
+				fencetest.Exec(t, pool, `INSERT INTO app.item (id) VALUES (1)`)
+				s := &stage{
+					pool:  pool,
+					old:   fencetest.MustRaise(t, pool, fencetest.ClaimOf(resource, 1)),
+					rival: fencetest.ClaimOf(resource, 2),
+					write: sql,
+				}
 				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: iso})
 				if err != nil {
 					t.Fatal(err)
@@ -68,7 +71,7 @@ func eachInterleaving(t *testing.T, script func(t *testing.T, s *stage)) {
 func (s *stage) claimInBackground(t *testing.T) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- raise(t.Context(), s.pool, s.rival) }()
+	go func() { done <- fencetest.Raise(t.Context(), s.pool, s.rival) }()
 	return done
 }
 
@@ -91,19 +94,19 @@ func (s *stage) claimUncommitted(t *testing.T) pgx.Tx {
 
 func (s *stage) guard(t *testing.T) error {
 	t.Helper()
-	return fence.Guard(t.Context(), s.tx, s.old)
+	return fence.Enter(t.Context(), s.tx, s.old)
 }
 
 func (s *stage) guardInBackground(t *testing.T) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- fence.Guard(t.Context(), s.tx, s.old) }()
+	go func() { done <- fence.Enter(t.Context(), s.tx, s.old) }()
 	return done
 }
 
 func (s *stage) mustWrite(t *testing.T) {
 	t.Helper()
-	exec(t, s.tx, s.write)
+	fencetest.Exec(t, s.tx, s.write)
 }
 
 func (s *stage) mustCommit(t *testing.T, tx pgx.Tx) {
@@ -143,7 +146,8 @@ func (s *stage) wantWritten(t *testing.T, want bool) {
 func (s *stage) wantFence(t *testing.T, want token.Token) {
 	t.Helper()
 	var got token.Token
-	if err := s.pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = $1`, s.old.Resource).Scan(&got); err != nil {
+	if err := s.pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = $1`, s.old.Resource).
+		Scan(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got != want {
@@ -229,8 +233,8 @@ func TestInterleaving_AGuardWaitsForAClaimThatRollsBack(t *testing.T) {
 func TestInterleaving_AGuardUnderASnapshotFromBeforeTheClaim(t *testing.T) {
 	eachInterleaving(t, func(t *testing.T, s *stage) {
 		t.Helper()
-		exec(t, s.tx, `SELECT count(*) FROM app.item`)
-		mustRaise(t, s.pool, s.rival)
+		fencetest.Exec(t, s.tx, `SELECT count(*) FROM app.item`)
+		fencetest.MustRaise(t, s.pool, s.rival)
 		s.wantRefused(t, s.guard(t))
 	})
 }
@@ -244,13 +248,13 @@ func TestInterleavingControl_AGuardRolledBackWithItsSavepoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fence.Guard(t.Context(), savepoint, s.old); err != nil {
+		if err := fence.Enter(t.Context(), savepoint, s.old); err != nil {
 			t.Fatal(err)
 		}
 		if err := savepoint.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		mustRaise(t, s.pool, s.rival) // nothing holds it up
+		fencetest.MustRaise(t, s.pool, s.rival) // nothing holds it up
 		s.mustWrite(t)
 		s.mustCommit(t, s.tx)
 		s.wantFence(t, 2)
@@ -269,7 +273,7 @@ func TestInterleaving_AGuardOutlivesALaterSavepoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, savepoint, s.write)
+		fencetest.Exec(t, savepoint, s.write)
 		if err := savepoint.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}

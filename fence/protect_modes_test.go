@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
 // serverLog collects what the server logs about one client's sessions: the sessions ask to be sent it as well.
@@ -66,8 +67,8 @@ func wantLine(t *testing.T, lines []string, parts ...string) {
 // A rolling deployment: in mode observe the old program goes on, and the log says what would be refused.
 func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 	t.Parallel()
-	owner := setup(t)
-	exec(t, owner, `UPDATE app.item SET last_fencing_token = 5`)
+	owner := fencetest.Setup(t)
+	fencetest.Exec(t, owner, `UPDATE app.item SET last_fencing_token = 5`)
 	protectMode(t, owner, "observe", "app.item", "item:", "id")
 	pool, log := logged(t, owner)
 	for _, name := range []string{"UPDATE", "INSERT", "DELETE", "TRUNCATE"} {
@@ -88,15 +89,25 @@ func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 		wantLine(t, log.take(), "fencepost observe: "+name+" on app.item", "session user postgres", "ZF004")
 	}
 	// Stale claims and rows ahead are seen as well.
-	old := mustRaise(t, owner, claimOf("test:item:1", 1))
+	old := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:1", 1))
 	write := sends(t.Context(), `UPDATE app.item SET value = 'ahead' WHERE id = 1`)
-	if err := under(t.Context(), pool, write, old); err != nil || read(t, owner, 1) != (row{"ahead", 5, read(t, owner, 1).Updated}) {
-		t.Errorf("a row ahead: %v, %+v", err, read(t, owner, 1))
+	if err := under(
+		t.Context(),
+		pool,
+		write,
+		old,
+	); err != nil ||
+		fencetest.Read(
+			t,
+			owner,
+			1,
+		) != (fencetest.Row{Value: "ahead", Token: 5, Updated: fencetest.Read(t, owner, 1).Updated}) {
+		t.Errorf("a row ahead: %v, %+v", err, fencetest.Read(t, owner, 1))
 	}
 	wantLine(t, log.take(), "test:item:1", "ZF001", "row carries token 5")
-	mustRaise(t, owner, claimOf("test:item:1", 7))
+	fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:1", 7))
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `SELECT set_config('fencepost.entered', $1, true)`, byHand(old))
+		entersByHand(t, tx, old)
 		return write(tx)
 	})
 	if err != nil {
@@ -104,16 +115,21 @@ func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 	}
 	wantLine(t, log.take(), "test:item:1", "ZF001", "token 1 on a fence at 7")
 	// What carries a claim is stamped and not logged.
-	c := mustRaise(t, owner, claimOf("test:item:2", 9))
-	if err := under(t.Context(), pool, sends(t.Context(), `UPDATE app.item SET value = 'new' WHERE id = 2`), c); err != nil {
+	c := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:2", 9))
+	if err := under(
+		t.Context(),
+		pool,
+		sends(t.Context(), `UPDATE app.item SET value = 'new' WHERE id = 2`),
+		c,
+	); err != nil {
 		t.Error(err)
 	}
-	if got, lines := read(t, owner, 2), log.take(); got.Token != 9 || len(lines) != 0 {
+	if got, lines := fencetest.Read(t, owner, 2), log.take(); got.Token != 9 || len(lines) != 0 {
 		t.Errorf("with a claim: %+v, %q", got, lines)
 	}
 	// A token does not fall, not even here.
-	exec(t, pool, `UPDATE app.item SET last_fencing_token = 0, value = 'old' WHERE id = 2`)
-	if got := read(t, owner, 2); got.Token != 9 || got.Value != "old" {
+	fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 0, value = 'old' WHERE id = 2`)
+	if got := fencetest.Read(t, owner, 2); got.Token != 9 || got.Value != "old" {
 		t.Errorf("the row is %+v", got)
 	}
 	// The way on.
@@ -121,18 +137,18 @@ func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `UPDATE app.item SET value = 'x' WHERE id = 2`)
 	wantState(t, err, "ZF004")
 	protectMode(t, owner, "observe", "app.item", "item:", "id")
-	exec(t, pool, `UPDATE app.item SET value = 'x' WHERE id = 2`)
+	fencetest.Exec(t, pool, `UPDATE app.item SET value = 'x' WHERE id = 2`)
 }
 
 // A table that is rewritten by an old program does not fill the server's disk with lines.
 func TestObserveLogsAHundredLinesPerTransaction(t *testing.T) {
 	t.Parallel()
-	owner := setup(t)
-	exec(t, owner, `INSERT INTO app.item (id) SELECT generate_series(10, 1000)`)
+	owner := fencetest.Setup(t)
+	fencetest.Exec(t, owner, `INSERT INTO app.item (id) SELECT generate_series(10, 1000)`)
 	protectMode(t, owner, "observe", "app.item", "item:", "id")
 	pool, log := logged(t, owner)
 	for range 2 {
-		exec(t, pool, `UPDATE app.item SET value = 'x'`)
+		fencetest.Exec(t, pool, `UPDATE app.item SET value = 'x'`)
 		if lines := log.take(); len(lines) != 101 || !strings.Contains(lines[100], "left out") {
 			t.Errorf("%d lines, the last %q", len(lines), lines[len(lines)-1])
 		}
@@ -142,16 +158,16 @@ func TestObserveLogsAHundredLinesPerTransaction(t *testing.T) {
 // An operator's way through is said aloud, ends with the transaction, and lowers no token.
 func TestBypassIsLoggedAndEndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
-	owner := setup(t)
-	exec(t, owner, `UPDATE app.item SET last_fencing_token = 5`)
+	owner := fencetest.Setup(t)
+	fencetest.Exec(t, owner, `UPDATE app.item SET last_fencing_token = 5`)
 	protect(t, owner, "app.item", "item:", "id")
 	pool, log := logged(t, owner)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `SELECT fencepost.bypass('ticket 17')`)
-		exec(t, tx, `UPDATE app.item SET value = 'fixed', last_fencing_token = 0 WHERE id = 1`)
-		exec(t, tx, `INSERT INTO app.item (id, last_fencing_token) VALUES (9, 3)`)
-		exec(t, tx, `DELETE FROM app.item WHERE id = 2`)
-		exec(t, tx, `SAVEPOINT s; TRUNCATE app.item; ROLLBACK TO s`)
+		fencetest.Exec(t, tx, `SELECT fencepost.bypass('ticket 17')`)
+		fencetest.Exec(t, tx, `UPDATE app.item SET value = 'fixed', last_fencing_token = 0 WHERE id = 1`)
+		fencetest.Exec(t, tx, `INSERT INTO app.item (id, last_fencing_token) VALUES (9, 3)`)
+		fencetest.Exec(t, tx, `DELETE FROM app.item WHERE id = 2`)
+		fencetest.Exec(t, tx, `SAVEPOINT s; TRUNCATE app.item; ROLLBACK TO s`)
 		return nil
 	})
 	if err != nil {
@@ -162,7 +178,16 @@ func TestBypassIsLoggedAndEndsWithItsTransaction(t *testing.T) {
 	for _, operation := range []string{"UPDATE", "INSERT", "DELETE", "TRUNCATE"} {
 		wantLine(t, lines, "bypass", operation+" on app.item", "session user postgres", "ticket 17")
 	}
-	if one, nine := read(t, owner, 1), read(t, owner, 9); one.Value != "fixed" || one.Token != 5 || nine.Token != 3 {
+	if one, nine := fencetest.Read(
+		t,
+		owner,
+		1,
+	), fencetest.Read(
+		t,
+		owner,
+		9,
+	); one.Value != "fixed" || one.Token != 5 ||
+		nine.Token != 3 {
 		t.Errorf("rows %+v, %+v", one, nine)
 	}
 	_, err = pool.Exec(t.Context(), `UPDATE app.item SET value = 'x' WHERE id = 1`)
@@ -181,8 +206,8 @@ func TestCascadesNeedTheClaimsOfTheRowsTheyReach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := setup(t)
-			exec(t, pool, `CREATE TABLE app.part (id bigint PRIMARY KEY, last_fencing_token bigint NOT NULL DEFAULT 0,
+			pool := fencetest.Setup(t)
+			fencetest.Exec(t, pool, `CREATE TABLE app.part (id bigint PRIMARY KEY, last_fencing_token bigint NOT NULL DEFAULT 0,
 				item bigint DEFAULT 3 REFERENCES app.item `+action+`); INSERT INTO app.part (id, item) VALUES (1, 1), (2, 2)`)
 			protect(t, pool, "app.part", "part:", "id")
 			change := `DELETE FROM app.item WHERE id = 1`
@@ -191,16 +216,17 @@ func TestCascadesNeedTheClaimsOfTheRowsTheyReach(t *testing.T) {
 			}
 			_, err := pool.Exec(t.Context(), change)
 			wantState(t, err, "ZF004")
-			if read(t, pool, 1).Value != "" {
+			if fencetest.Read(t, pool, 1).Value != "" {
 				t.Error("the item changed")
 			}
-			c := mustRaise(t, pool, claimOf("test:part:1", 4))
+			c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:part:1", 4))
 			if err := under(t.Context(), pool, sends(t.Context(), change), c); err != nil {
 				t.Errorf("with the claim: %v", err)
 			}
 			var stamped []int64
 			err = pool.QueryRow(t.Context(), `SELECT array_agg(last_fencing_token ORDER BY id) FROM app.part`).Scan(&stamped)
-			if want := map[bool]int{true: 1, false: 2}[name == "delete"]; err != nil || len(stamped) != want || want == 2 && stamped[0] != 4 {
+			if want := map[bool]int{true: 1, false: 2}[name == "delete"]; err != nil || len(stamped) != want ||
+				want == 2 && stamped[0] != 4 {
 				t.Errorf("parts stamped %v, %v", stamped, err)
 			}
 		})
@@ -208,12 +234,12 @@ func TestCascadesNeedTheClaimsOfTheRowsTheyReach(t *testing.T) {
 }
 
 // Rows that replication applies come without a claim: whether they pass is said at protect.
-func TestTheDoorAndReplication(t *testing.T) {
+func TestTheProtectionAndReplication(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
 	apply := func() error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			exec(t, tx, `SET LOCAL session_replication_role = replica`)
+			fencetest.Exec(t, tx, `SET LOCAL session_replication_role = replica`)
 			if err := sends(t.Context(), `UPDATE app.item SET value = 'applied' WHERE id = 1`)(tx); err != nil {
 				return err
 			}
@@ -223,36 +249,37 @@ func TestTheDoorAndReplication(t *testing.T) {
 	if err := apply(); err != nil {
 		t.Errorf("replicated false: %v", err)
 	}
-	exec(t, pool, `SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', replicated => true)`)
+	fencetest.Exec(t, pool, `SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', replicated => true)`)
 	wantState(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `SET LOCAL session_replication_role = replica`)
+		fencetest.Exec(t, tx, `SET LOCAL session_replication_role = replica`)
 		return sends(t.Context(), `INSERT INTO app.item (id) VALUES (1)`)(tx)
 	}), "ZF004")
 	wantState(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `SET LOCAL session_replication_role = replica`)
+		fencetest.Exec(t, tx, `SET LOCAL session_replication_role = replica`)
 		return sends(t.Context(), `TRUNCATE app.item`)(tx)
 	}), "ZF004")
 	wantNoProblems(t, pool)
 }
 
-// Other BEFORE triggers run first, so what the door checks is what is written; one that would run after it is refused.
-func TestTheDoorIsTheLastTrigger(t *testing.T) {
+// Other BEFORE triggers run first, so what the protection checks is what is written; one that would run after it is
+// refused.
+func TestTheProtectionIsTheLastTrigger(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
-	exec(t, pool, `CREATE FUNCTION app.divert() RETURNS trigger LANGUAGE plpgsql AS
+	fencetest.Exec(t, pool, `CREATE FUNCTION app.divert() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN NEW.id := 9; NEW.last_fencing_token := 0; RETURN NEW; END $$;
 		CREATE TRIGGER zzz BEFORE INSERT OR UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION app.divert()`)
-	c := mustRaise(t, pool, claimOf("test:item:1", 4))
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 4))
 	write := sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id = 1`)
 	wantState(t, under(t.Context(), pool, write, c), "ZF004")
 	wantNoProblems(t, pool)
 	// The control, which verify sees: the same trigger by a later name passes a row to another resource.
-	exec(t, pool, `ALTER TRIGGER zzz ON app.item RENAME TO "~late"`)
-	if err := under(t.Context(), pool, write, c); err != nil || read(t, pool, 9).Value != "x" {
+	fencetest.Exec(t, pool, `ALTER TRIGGER zzz ON app.item RENAME TO "~late"`)
+	if err := under(t.Context(), pool, write, c); err != nil || fencetest.Read(t, pool, 9).Value != "x" {
 		t.Errorf("the control: %v", err)
 	}
 	wantProblem(t, pool, fence.ProblemOrder, "app.item")
-	exec(t, pool, `SELECT fencepost.unprotect('app.item')`)
+	fencetest.Exec(t, pool, `SELECT fencepost.unprotect('app.item')`)
 	_, err := pool.Exec(t.Context(), `SELECT fencepost.protect('app.item', 'test', 'item:', '{id}')`)
 	wantState(t, err, "ZF002")
 	wantNoProblems(t, pool)
@@ -260,9 +287,9 @@ func TestTheDoorIsTheLastTrigger(t *testing.T) {
 
 // A table's owner may change a column's type to one of its own making, with its own casts. The trigger runs with
 // the rights of fencepost's owner, and must not run these.
-func TestTheDoorRunsNoCodeOfTheTablesOwner(t *testing.T) {
+func TestTheProtectionRunsNoCodeOfTheTablesOwner(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	protect(t, pool, "app.item", "item:", "value")
 	writer := newRole(t, pool, "writer", "")
 	// Each says who it runs as, by an error that nothing else raises.
@@ -271,7 +298,7 @@ func TestTheDoorRunsNoCodeOfTheTablesOwner(t *testing.T) {
 			RAISE EXCEPTION USING ERRCODE = 'EV001', MESSAGE = 'ran as ' || current_user;
 		END IF;
 		RETURN NULL; END $$;`
-	exec(t, pool, `CREATE TYPE app.evil AS ENUM ('a');
+	fencetest.Exec(t, pool, `CREATE TYPE app.evil AS ENUM ('a');
 		CREATE FUNCTION app.to_text(app.evil) RETURNS text`+body+`
 		CREATE CAST (app.evil AS text) WITH FUNCTION app.to_text(app.evil) AS IMPLICIT;
 		CREATE FUNCTION app.to_bigint(app.evil) RETURNS bigint`+body+`
@@ -292,9 +319,9 @@ func TestTheDoorRunsNoCodeOfTheTablesOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, tx, `ALTER TABLE app.item `+alter)
+		fencetest.Exec(t, tx, `ALTER TABLE app.item `+alter)
 		wantProblem(t, tx, fence.ProblemTable, "app.item")
-		exec(t, tx, `SET LOCAL ROLE `+writer+`; SET LOCAL app.armed = 'on'`)
+		fencetest.Exec(t, tx, `SET LOCAL ROLE `+writer+`; SET LOCAL app.armed = 'on'`)
 		_, err = tx.Exec(t.Context(), `UPDATE app.item SET updated_at = now()`)
 		wantState(t, err, want)
 		_ = tx.Rollback(context.Background())
@@ -302,7 +329,7 @@ func TestTheDoorRunsNoCodeOfTheTablesOwner(t *testing.T) {
 	// The control: they are loaded.
 	for _, sql := range []string{`SELECT 'a'::app.evil::text`, `SELECT 'a'::app.evil::bigint`, `SELECT 1::bigint::app.evil`, `SELECT 1::app.evil_domain`} {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			exec(t, tx, `SET LOCAL app.armed = 'on'`)
+			fencetest.Exec(t, tx, `SET LOCAL app.armed = 'on'`)
 			return sends(t.Context(), sql)(tx)
 		})
 		wantState(t, err, "EV001")

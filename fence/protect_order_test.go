@@ -5,31 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
-
-// untilBlockedBy waits until the server says that somebody waits for a lock of the transaction.
-func untilBlockedBy(t *testing.T, pool *pgxpool.Pool, holder pgx.Tx) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for {
-		var blocked bool
-		err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`, holder.Conn().PgConn().PID()).Scan(&blocked)
-		if err != nil {
-			t.Fatalf("nobody waits: %v", err)
-		}
-		if blocked {
-			return
-		}
-	}
-}
 
 // refusals are the isolation levels, and what a write under an overtaken claim gets there.
 var refusals = map[pgx.TxIsoLevel]string{
@@ -51,7 +33,7 @@ type game struct {
 // stands between it and the row.
 func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *game {
 	t.Helper()
-	g := &game{T: t, pool: pool, old: mustRaise(t, pool, claimOf("test:item:1", 1))}
+	g := &game{T: t, pool: pool, old: fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 1))}
 	for tx, options := range map[*pgx.Tx]pgx.TxOptions{&g.claim: {IsoLevel: pgx.ReadCommitted}, &g.writer: {IsoLevel: level}} {
 		var err error
 		if *tx, err = pool.BeginTx(t.Context(), options); err != nil {
@@ -64,13 +46,20 @@ func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *game {
 
 // enters puts the claim into the writer's setting; under the stricter refusals this takes the snapshot.
 func (g *game) enters(c fence.Claim) {
-	exec(g.T, g.writer, `SELECT set_config('fencepost.entered', $1, true)`, byHand(c))
+	entersByHand(g.T, g.writer, c)
 }
 
 func (g *game) claims() fence.Claim {
 	g.Helper()
-	c := claimOf(g.old.Resource, 2)
-	exec(g.T, g.claim, `SELECT fencepost.claim($1, $2, $3::text::uuid)`, c.Resource, int64(c.Token), uuidOf(c.Nonce))
+	c := fencetest.ClaimOf(g.old.Resource, 2)
+	fencetest.Exec(
+		g.T,
+		g.claim,
+		`SELECT fencepost.claim($1, $2, $3::text::uuid)`,
+		c.Resource,
+		int64(c.Token),
+		uuidOf(c.Nonce),
+	)
 	return c
 }
 
@@ -94,7 +83,7 @@ func (g *game) commits(tx pgx.Tx) {
 
 func (g *game) wantValue(want string) {
 	g.Helper()
-	if got := read(g.T, g.pool, 1).Value; got != want {
+	if got := fencetest.Read(g.T, g.pool, 1).Value; got != want {
 		g.Errorf("the row has %q, want %q", got, want)
 	}
 }
@@ -119,8 +108,8 @@ func TestInvariant3_AClaimWaitsForATriggeredWrite(t *testing.T) {
 			g.Fatal(err)
 		}
 		claimed := make(chan error, 1)
-		go func() { claimed <- raise(g.Context(), g.pool, claimOf(g.old.Resource, 2)) }()
-		untilBlockedBy(g.T, g.pool, g.writer)
+		go func() { claimed <- fencetest.Raise(g.Context(), g.pool, fencetest.ClaimOf(g.old.Resource, 2)) }()
+		fencetest.UntilBlockedBy(g.T, g.pool, g.writer)
 		g.commits(g.writer)
 		if err := <-claimed; err != nil {
 			g.Error(err)
@@ -136,7 +125,7 @@ func TestInvariant3_ATriggeredWriteWaitsForAClaim(t *testing.T) {
 		g.enters(g.old)
 		g.claims()
 		written := g.writesAside()
-		untilBlockedBy(g.T, g.pool, g.claim)
+		fencetest.UntilBlockedBy(g.T, g.pool, g.claim)
 		g.commits(g.claim)
 		wantState(g.T, <-written, refusal)
 	})
@@ -149,7 +138,7 @@ func TestATriggeredWriteGoesOnAfterAClaimRolledBack(t *testing.T) {
 		g.enters(g.old)
 		g.claims()
 		written := g.writesAside()
-		untilBlockedBy(g.T, g.pool, g.claim)
+		fencetest.UntilBlockedBy(g.T, g.pool, g.claim)
 		if err := g.claim.Rollback(g.Context()); err != nil {
 			g.Fatal(err)
 		}
@@ -177,7 +166,7 @@ func TestInvariant3_ASnapshotOlderThanTheClaimDoesNotHelp(t *testing.T) {
 func TestAWriteUnderASnapshotOlderThanItsOwnClaimIsNotStale(t *testing.T) {
 	t.Parallel()
 	eachLevel(t, func(g *game, refusal string) {
-		exec(g.T, g.writer, `SELECT`)
+		fencetest.Exec(g.T, g.writer, `SELECT`)
 		c := g.claims()
 		g.commits(g.claim)
 		g.enters(c)
@@ -199,12 +188,12 @@ func TestAWriteUnderASnapshotOlderThanItsOwnClaimIsNotStale(t *testing.T) {
 func TestAClaimCannotSlipBetweenEnterAndTheTrigger(t *testing.T) {
 	t.Parallel()
 	eachLevel(t, func(g *game, _ string) {
-		if err := fence.Guard(g.Context(), g.writer, g.old); err != nil {
+		if err := fence.Enter(g.Context(), g.writer, g.old); err != nil {
 			g.Fatal(err)
 		}
 		claimed := make(chan error, 1)
-		go func() { claimed <- raise(g.Context(), g.pool, claimOf(g.old.Resource, 2)) }()
-		untilBlockedBy(g.T, g.pool, g.writer)
+		go func() { claimed <- fencetest.Raise(g.Context(), g.pool, fencetest.ClaimOf(g.old.Resource, 2)) }()
+		fencetest.UntilBlockedBy(g.T, g.pool, g.writer)
 		for range 2 {
 			if err := g.writes(); err != nil {
 				g.Fatal(err)
@@ -222,7 +211,7 @@ func TestAClaimCannotSlipBetweenEnterAndTheTrigger(t *testing.T) {
 func TestInvariant3Control_WithoutTheTriggersLock(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
-	replaceFunction(t, pool, "admit(text, bigint, oid, text, text)", "FOR SHARE;", ";")
+	replaceFunction(t, pool, "check_write(text, bigint, oid, text, text)", "FOR SHARE;", ";")
 	g := begin(t, pool, pgx.ReadCommitted)
 	g.enters(g.old)
 	g.claims()
@@ -233,7 +222,8 @@ func TestInvariant3Control_WithoutTheTriggersLock(t *testing.T) {
 	g.commits(g.writer)
 	g.wantValue("late")
 	var current int64
-	if err := pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = $1`, g.old.Resource).Scan(&current); err != nil {
+	if err := pool.QueryRow(t.Context(), `SELECT token FROM fencepost.fence WHERE resource = $1`, g.old.Resource).
+		Scan(&current); err != nil {
 		t.Fatal(err)
 	}
 	if current != 2 {
@@ -245,31 +235,38 @@ func TestInvariant3Control_WithoutTheTriggersLock(t *testing.T) {
 func replaceFunction(t *testing.T, pool *pgxpool.Pool, signature, old, with string) {
 	t.Helper()
 	var definition string
-	err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef($1::text::regprocedure)`, "fencepost."+signature).Scan(&definition)
+	err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef($1::text::regprocedure)`, "fencepost."+signature).
+		Scan(&definition)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(definition, old) != 1 {
 		t.Fatalf("%s has %d times %q", signature, strings.Count(definition, old), old)
 	}
-	exec(t, pool, strings.Replace(definition, old, with, 1))
+	fencetest.Exec(t, pool, strings.Replace(definition, old, with, 1))
 }
 
 // The trigger compares the fence, not the setting: the control leaves the comparison out.
 func TestInvariant3Control_WithTheSettingTrusted(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
-	forged := fence.Claim{Resource: "test:item:1", Token: 3, Nonce: claimOf("x", 1).Nonce}
-	mustRaise(t, pool, claimOf("test:item:1", 3))
+	forged := fence.Claim{Resource: "test:item:1", Token: 3, Nonce: fencetest.ClaimOf("x", 1).Nonce}
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 3))
 	write := func() error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			exec(t, tx, `SELECT set_config('fencepost.entered', $1, true)`, byHand(forged))
+			entersByHand(t, tx, forged)
 			return sends(t.Context(), `UPDATE app.item SET value = 'forged' WHERE id = 1`)(tx)
 		})
 	}
 	wantState(t, write(), "ZF001")
-	replaceFunction(t, pool, "admit(text, bigint, oid, text, text)", `AND f.nonce::text = split_part(entry, '"', 3)`, "")
-	if err := write(); err != nil || read(t, pool, 1).Value != "forged" {
-		t.Errorf("the control: %v, %s", err, fmt.Sprint(read(t, pool, 1)))
+	replaceFunction(
+		t,
+		pool,
+		"check_write(text, bigint, oid, text, text)",
+		`AND strpos(entered, fencepost.entered_text(f.resource, f.token, f.nonce)) > 0`,
+		"",
+	)
+	if err := write(); err != nil || fencetest.Read(t, pool, 1).Value != "forged" {
+		t.Errorf("the control: %v, %s", err, fmt.Sprint(fencetest.Read(t, pool, 1)))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
@@ -17,7 +18,7 @@ import (
 func newRole(t *testing.T, pool *pgxpool.Pool, what, options string) string {
 	t.Helper()
 	role := pgx.Identifier{pool.Config().ConnConfig.Database + ` "` + what + `"`}.Sanitize()
-	exec(t, pool, `CREATE ROLE `+role+` `+options)
+	fencetest.Exec(t, pool, `CREATE ROLE `+role+` `+options)
 	t.Cleanup(func() {
 		if _, err := pool.Exec(context.Background(), `DROP OWNED BY `+role+` CASCADE; DROP ROLE `+role); err != nil {
 			t.Errorf("dropping role %s: %v", role, err)
@@ -60,9 +61,15 @@ func deploy(t *testing.T) layout {
 	l := layout{admin: testenv.Pool(t)}
 	l.ownerRole, l.owner = logIn(t, l.admin, "owner")
 	l.appRole, l.app = logIn(t, l.admin, "app")
-	exec(t, l.admin, `SELECT fencepost.grant_owner($1::text::regrole), fencepost.grant_application($2::text::regrole)`, l.ownerRole, l.appRole)
-	exec(t, l.admin, `CREATE SCHEMA app AUTHORIZATION `+l.ownerRole)
-	exec(t, l.owner, `CREATE TABLE app.item (
+	fencetest.Exec(
+		t,
+		l.admin,
+		`SELECT fencepost.grant_owner($1::text::regrole), fencepost.grant_application($2::text::regrole)`,
+		l.ownerRole,
+		l.appRole,
+	)
+	fencetest.Exec(t, l.admin, `CREATE SCHEMA app AUTHORIZATION `+l.ownerRole)
+	fencetest.Exec(t, l.owner, `CREATE TABLE app.item (
 			id bigint PRIMARY KEY, value text NOT NULL DEFAULT '', updated_at timestamptz NOT NULL DEFAULT now(),
 			last_fencing_token bigint NOT NULL DEFAULT 0);
 		INSERT INTO app.item (id) VALUES (1), (2);
@@ -73,23 +80,28 @@ func deploy(t *testing.T) layout {
 }
 
 // The owner of a table protects it without a right to create anything in the schema fencepost; the application
-// claims, enters and writes without a right on any table of it.
+// claims, enters and writes with no right on a table of it but to read the version table.
 func TestLeastPrivilegeIsEnough(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	c := mustRaise(t, l.app, claimOf("test:item:1", 3))
-	if err := under(t.Context(), l.app, sends(t.Context(), `UPDATE app.item SET value = 'app' WHERE id = 1`), c); err != nil {
+	c := fencetest.MustRaise(t, l.app, fencetest.ClaimOf("test:item:1", 3))
+	if err := under(
+		t.Context(),
+		l.app,
+		sends(t.Context(), `UPDATE app.item SET value = 'app' WHERE id = 1`),
+		c,
+	); err != nil {
 		t.Error(err)
 	}
-	if got := read(t, l.app, 1); got.Value != "app" || got.Token != 3 {
+	if got := fencetest.Read(t, l.app, 1); got.Value != "app" || got.Token != 3 {
 		t.Errorf("the row is %+v", got)
 	}
 	err := pgx.BeginFunc(t.Context(), l.app, func(tx pgx.Tx) error {
-		exec(t, tx, `SELECT fencepost.begin_life()`)
-		exec(t, tx, `SELECT fencepost.settle(m.xid, m.life) FROM fencepost.mark() AS m`)
-		exec(t, tx, `SELECT fencepost.once_look('n', 'k', 'r', sha256('x'))`)
-		exec(t, tx, `SELECT fencepost.once_begin('n', 'k', 'r', sha256('x')), fencepost.once_end('n', 'k', '1')`)
-		exec(t, tx, `SELECT fencepost.once_purge('n', '25 hours', 10)`)
+		fencetest.Exec(t, tx, `SELECT fencepost.begin_incarnation()`)
+		fencetest.Exec(t, tx, `SELECT fencepost.settle(m.xid, m.incarnation) FROM fencepost.mark() AS m`)
+		fencetest.Exec(t, tx, `SELECT fencepost.once_look('n', 'k', 'r', sha256('x'))`)
+		fencetest.Exec(t, tx, `SELECT fencepost.once_begin('n', 'k', 'r', sha256('x')), fencepost.once_end('n', 'k', '1')`)
+		fencetest.Exec(t, tx, `SELECT fencepost.once_purge('n', '25 hours', 10)`)
 		return nil
 	})
 	if err != nil {
@@ -97,16 +109,16 @@ func TestLeastPrivilegeIsEnough(t *testing.T) {
 	}
 	wantNoProblems(t, l.owner)
 	protectMode(t, l.owner, "observe", "app.item", "item:", "id")
-	exec(t, l.app, `UPDATE app.item SET value = 'unaware' WHERE id = 2`)
-	exec(t, l.owner, `SELECT fencepost.unprotect('app.item')`)
+	fencetest.Exec(t, l.app, `UPDATE app.item SET value = 'unaware' WHERE id = 2`)
+	fencetest.Exec(t, l.owner, `SELECT fencepost.unprotect('app.item')`)
 	wantNoProblems(t, l.owner)
 }
 
-// What an application role tries against the fence and the door, refused one by one.
-func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
+// What an application role tries against the fence and the protection, refused one by one.
+func TestAnApplicationRoleCannotGetAroundTheProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	c := mustRaise(t, l.app, claimOf("test:item:1", 5))
+	c := fencetest.MustRaise(t, l.app, fencetest.ClaimOf("test:item:1", 5))
 	before := content(t, l.admin)
 	const denied = "42501"
 	for sql, want := range map[string]string{
@@ -119,7 +131,7 @@ func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
 		`UPDATE fencepost.protected SET mode = 'observe'`:                               denied,
 		`SELECT * FROM fencepost.ledger`:                                                denied,
 		`DELETE FROM fencepost.ledger`:                                                  denied,
-		`SELECT * FROM fencepost.life`:                                                  denied,
+		`SELECT * FROM fencepost.incarnation`:                                           denied,
 		`INSERT INTO fencepost.goose_version (version_id, is_applied) VALUES (9, true)`: denied,
 		`CREATE TABLE fencepost.mine ()`:                                                denied,
 		`CREATE FUNCTION fencepost.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'`:       denied,
@@ -127,10 +139,10 @@ func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
 			LANGUAGE sql AS ''`: denied,
 		`DROP FUNCTION fencepost.enter(text, bigint, uuid)`:                                                                denied,
 		`ALTER FUNCTION fencepost.enter(text, bigint, uuid) SECURITY INVOKER`:                                              denied,
-		`SELECT fencepost.admit('test:item:1', 0, 0, 'UPDATE', 'observe')`:                                                 denied,
-		`SELECT fencepost.refuse('r', 0, 0, 'UPDATE', 'observe', '', 0)`:                                                   denied,
-		`SELECT fencepost.note('x')`:                                                                                       denied,
-		`SELECT fencepost.make_door('app.item', 'test', 'item:', '{id}', 'last_fencing_token', 'observe')`:                 denied,
+		`SELECT fencepost.check_write('test:item:1', 0, 0, 'UPDATE', 'observe')`:                                           denied,
+		`SELECT fencepost.refuse_write('r', 0, 0, 'UPDATE', 'observe', '', 0)`:                                             denied,
+		`SELECT fencepost.log_line('x')`:                                                                                   denied,
+		`SELECT fencepost.make_protection('app.item', 'test', 'item:', '{id}', 'last_fencing_token', 'observe')`:           denied,
 		`SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', mode => 'observe')`:                                 denied,
 		`SELECT fencepost.unprotect('app.item')`:                                                                           denied,
 		`SELECT fencepost.verify()`:                                                                                        denied,
@@ -145,7 +157,7 @@ func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
 		`SET ROLE ` + l.ownerRole:                                                                                          denied,
 		`TRUNCATE app.item`:                                                                                                "ZF004",
 		`SET fencepost.bypass = 'by hand'; UPDATE app.item SET value = 'x' WHERE id = 1`:                                   "ZF004",
-		`SET fencepost.entered = '{"test:item:1": ["5", "x"]}'; UPDATE app.item SET value = 'x' WHERE id = 1`:              "ZF001",
+		`SET fencepost.entered = ' "test:item:1":5:x'; UPDATE app.item SET value = 'x' WHERE id = 1`:                       "ZF001",
 		`SELECT fencepost.enter('test:item:1', 5, gen_random_uuid())`:                                                      "ZF001",
 	} {
 		conn, err := l.app.Acquire(t.Context())
@@ -156,7 +168,7 @@ func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
 		if got := sqlState(err); got != want {
 			t.Errorf("%s: SQLSTATE %q, want %s: %v", sql, got, want, err)
 		}
-		exec(t, conn, `RESET ALL`)
+		fencetest.Exec(t, conn, `RESET ALL`)
 		conn.Release()
 	}
 	if after := content(t, l.admin); after != before {
@@ -176,18 +188,18 @@ func TestAnApplicationRoleCannotGetAroundTheDoor(t *testing.T) {
 }
 
 // Objects of the application's own, in front of the search path and in pg_temp, are met by nothing of ours.
-func TestSearchPathDoesNotMatterToTheDoor(t *testing.T) {
+func TestSearchPathDoesNotMatterToTheProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	c := mustRaise(t, l.app, claimOf("test:item:1", 5))
-	exec(t, l.admin, `CREATE SCHEMA evil AUTHORIZATION `+l.appRole)
+	c := fencetest.MustRaise(t, l.app, fencetest.ClaimOf("test:item:1", 5))
+	fencetest.Exec(t, l.admin, `CREATE SCHEMA evil AUTHORIZATION `+l.appRole)
 	conn, err := l.app.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
 	const trap = ` LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'EV001', MESSAGE = pg_catalog.concat('ran as ', current_user); END $$;`
-	exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog;
+	fencetest.Exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog;
 		CREATE FUNCTION evil.eq(text, text) RETURNS boolean`+trap+`
 		CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq);
 		CREATE OPERATOR evil.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq);
@@ -219,12 +231,12 @@ func TestSearchPathDoesNotMatterToTheDoor(t *testing.T) {
 	}
 	write := sends(t.Context(), `UPDATE app.item SET value = 'mine' WHERE id OPERATOR(pg_catalog.=) 1`)
 	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-		if err := fence.Guard(t.Context(), tx, next); err != nil {
+		if err := fence.Enter(t.Context(), tx, next); err != nil {
 			return err
 		}
 		return write(tx)
 	})
-	if err != nil || read(t, l.admin, 1).Value != "mine" {
+	if err != nil || fencetest.Read(t, l.admin, 1).Value != "mine" {
 		t.Errorf("write: %v", err)
 	}
 	wantState(t, pgx.BeginFunc(t.Context(), conn, write), "ZF004")
@@ -233,17 +245,18 @@ func TestSearchPathDoesNotMatterToTheDoor(t *testing.T) {
 }
 
 // The owner of one table has no say in another's, and none in the library's own.
-func TestATableOwnerHasNoSayInAnothersDoor(t *testing.T) {
+func TestATableOwnerHasNoSayInAnothersProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
 	strangerRole, stranger := logIn(t, l.admin, "stranger")
-	exec(t, l.admin, `SELECT fencepost.grant_owner($1::text::regrole)`, strangerRole)
-	exec(t, l.owner, `GRANT USAGE ON SCHEMA app TO `+strangerRole+`; GRANT ALL ON app.item TO `+strangerRole)
+	fencetest.Exec(t, l.admin, `SELECT fencepost.grant_owner($1::text::regrole)`, strangerRole)
+	fencetest.Exec(t, l.owner, `GRANT USAGE ON SCHEMA app TO `+strangerRole+`; GRANT ALL ON app.item TO `+strangerRole)
 	for _, sql := range []string{
 		`SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', mode => 'observe')`,
 		`SELECT fencepost.unprotect('app.item')`,
-		`SELECT fencepost.remove_doors('app.item')`,
+		`SELECT fencepost.remove_protection('app.item')`,
 		`INSERT INTO fencepost.protected SELECT 'app.item', 'app', 'item', 'x', 'x', '{}', 'x', 'observe', false`,
+		`DELETE FROM fencepost.protected`,
 		`SELECT * FROM fencepost.fence`,
 		`CREATE TABLE fencepost.mine ()`,
 		`SELECT fencepost.bypass('mine')`,
@@ -251,12 +264,8 @@ func TestATableOwnerHasNoSayInAnothersDoor(t *testing.T) {
 		_, err := stranger.Exec(t.Context(), sql)
 		wantState(t, err, "42501")
 	}
-	tag, err := stranger.Exec(t.Context(), `DELETE FROM fencepost.protected`)
-	if err != nil || tag.RowsAffected() != 0 {
-		t.Errorf("%v, %v", tag, err)
-	}
 	wantNoProblems(t, l.owner)
-	_, err = l.app.Exec(t.Context(), `UPDATE app.item SET value = 'x'`)
+	_, err := l.app.Exec(t.Context(), `UPDATE app.item SET value = 'x'`)
 	wantState(t, err, "ZF004")
 }
 
@@ -268,10 +277,10 @@ func TestBypassIsTheLoginsOwn(t *testing.T) {
 	operatorRole, operator := logIn(t, l.admin, "operator")
 	groupRole := newRole(t, l.admin, "operators", "")
 	for _, role := range []string{operatorRole, groupRole} {
-		exec(t, l.admin, `GRANT USAGE ON SCHEMA fencepost, app TO `+role+`; GRANT ALL ON app.item TO `+role+`;
+		fencetest.Exec(t, l.admin, `GRANT USAGE ON SCHEMA fencepost, app TO `+role+`; GRANT ALL ON app.item TO `+role+`;
 			GRANT EXECUTE ON FUNCTION fencepost.bypass(text) TO `+role)
 	}
-	exec(t, l.admin, `GRANT USAGE ON SCHEMA fencepost TO `+l.appRole)
+	fencetest.Exec(t, l.admin, `GRANT USAGE ON SCHEMA fencepost TO `+l.appRole)
 	try := func(pool *pgxpool.Pool, statements ...string) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			for _, sql := range statements {
@@ -289,20 +298,28 @@ func TestBypassIsTheLoginsOwn(t *testing.T) {
 	wantState(t, try(operator, write), "ZF004")
 	// The right may be taken away while the setting stands.
 	err := pgx.BeginFunc(t.Context(), operator, func(tx pgx.Tx) error {
-		exec(t, tx, `SELECT fencepost.bypass('x')`)
-		exec(t, l.admin, `REVOKE EXECUTE ON FUNCTION fencepost.bypass(text) FROM `+operatorRole)
+		fencetest.Exec(t, tx, `SELECT fencepost.bypass('x')`)
+		fencetest.Exec(t, l.admin, `REVOKE EXECUTE ON FUNCTION fencepost.bypass(text) FROM `+operatorRole)
 		return sends(t.Context(), write)(tx)
 	})
 	wantState(t, err, "ZF004")
-	wantState(t, try(l.admin, `SELECT fencepost.bypass('x')`, `SET LOCAL SESSION AUTHORIZATION `+l.appRole, write), "ZF004")
+	wantState(
+		t,
+		try(l.admin, `SELECT fencepost.bypass('x')`, `SET LOCAL SESSION AUTHORIZATION `+l.appRole, write),
+		"ZF004",
+	)
 	wantState(t, try(l.app, `SET LOCAL fencepost.bypass = 'x'`, write), "ZF004")
 	wantState(t, try(l.app, `SELECT fencepost.bypass('x')`), "42501")
 	// A role that the application may SET ROLE to, and does not inherit from.
-	exec(t, l.admin, `ALTER ROLE `+l.appRole+` NOINHERIT; GRANT `+groupRole+` TO `+l.appRole)
+	fencetest.Exec(t, l.admin, `ALTER ROLE `+l.appRole+` NOINHERIT; GRANT `+groupRole+` TO `+l.appRole)
 	wantState(t, try(l.app, `SET LOCAL ROLE `+groupRole, `SELECT fencepost.bypass('x')`), "42501")
 	wantState(t, try(l.app, `SET LOCAL fencepost.bypass = 'x'`, `SET LOCAL ROLE `+groupRole, write), "ZF004")
 	// The control: the same right, inherited.
-	exec(t, l.admin, `ALTER ROLE `+l.appRole+` INHERIT; REVOKE `+groupRole+` FROM `+l.appRole+`; GRANT `+groupRole+` TO `+l.appRole)
+	fencetest.Exec(
+		t,
+		l.admin,
+		`ALTER ROLE `+l.appRole+` INHERIT; REVOKE `+groupRole+` FROM `+l.appRole+`; GRANT `+groupRole+` TO `+l.appRole,
+	)
 	if err := try(l.app, `SELECT fencepost.bypass('x')`, write); err != nil {
 		t.Errorf("the control: %v", err)
 	}

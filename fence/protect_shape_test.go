@@ -8,14 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
 // The rule's text, golden: a release cannot change it unnoticed.
-func TestTheDoorComputesTheResourceByTheRule(t *testing.T) {
+func TestTheProtectionComputesTheResourceByTheRule(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	exec(t, pool, `CREATE SCHEMA app;
+	fencetest.Exec(t, pool, `CREATE SCHEMA app;
 		CREATE DOMAIN app.small AS smallint CHECK (VALUE > -10000);
 		CREATE DOMAIN app.smaller AS app.small NOT NULL;
 		CREATE DOMAIN app.code AS varchar(20);`)
@@ -43,7 +44,11 @@ func TestTheDoorComputesTheResourceByTheRule(t *testing.T) {
 		"generated beside": {`a int NOT NULL, b int GENERATED ALWAYS AS (a * 2) STORED`, []string{"a"}, `1, DEFAULT`, "test:p/1"},
 		"strange names":    {`"A b" int NOT NULL, "x""; --" int NOT NULL`, []string{"A b", `x"; --`}, `1, 2`, "test:p/1/2"},
 	} {
-		exec(t, pool, `DROP TABLE IF EXISTS app.shape; CREATE TABLE app.shape (`+c.columns+`, last_fencing_token bigint NOT NULL DEFAULT 0)`)
+		fencetest.Exec(
+			t,
+			pool,
+			`DROP TABLE IF EXISTS app.shape; CREATE TABLE app.shape (`+c.columns+`, last_fencing_token bigint NOT NULL DEFAULT 0)`,
+		)
 		protect(t, pool, "app.shape", "p/", c.rule...)
 		insert := `INSERT INTO app.shape VALUES (` + c.values + `)`
 		_, err := pool.Exec(t.Context(), insert)
@@ -55,11 +60,11 @@ func TestTheDoorComputesTheResourceByTheRule(t *testing.T) {
 		if c.values == "DEFAULT" {
 			c.want = strings.NewReplacer("42", "43", "/1", "/2").Replace(c.want) // the sequence went on
 		}
-		claim := mustRaise(t, pool, claimOf(c.want, 5))
+		claim := fencetest.MustRaise(t, pool, fencetest.ClaimOf(c.want, 5))
 		if err := under(t.Context(), pool, sends(t.Context(), insert), claim); err != nil {
 			t.Errorf("%s: with the claim: %v", name, err)
 		}
-		exec(t, pool, `TRUNCATE fencepost.fence`) // some names are met twice
+		fencetest.Exec(t, pool, `TRUNCATE fencepost.fence`) // some names are met twice
 	}
 }
 
@@ -67,7 +72,7 @@ func TestTheDoorComputesTheResourceByTheRule(t *testing.T) {
 func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	exec(t, pool, `CREATE SCHEMA app;
+	fencetest.Exec(t, pool, `CREATE SCHEMA app;
 		CREATE COLLATION app.loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 		CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw`)
 	const token = `, last_fencing_token bigint NOT NULL DEFAULT 0`
@@ -107,7 +112,7 @@ func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 			FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, ``, `"é" fires after`},
 	} {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			exec(t, tx, c.create)
+			fencetest.Exec(t, tx, c.create)
 			if c.call == "" {
 				c.call = `'test', 'p', '{id}'`
 			}
@@ -122,24 +127,28 @@ func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 		wantState(t, err, "ZF002")
 	}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `CREATE TEMP TABLE mine (id int NOT NULL`+token+`)`)
+		fencetest.Exec(t, tx, `CREATE TEMP TABLE mine (id int NOT NULL`+token+`)`)
 		return sends(t.Context(), `SELECT fencepost.protect('mine', 'test', 'p')`)(tx)
 	})
 	wantState(t, err, "ZF002")
 	wantNoProblems(t, pool)
 }
 
-// Heirs first, then the table they inherit from: a write to that reaches them through doors of their own.
+// Heirs first, then the table they inherit from: a write to that reaches them through protections of their own.
 func TestInheritance(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	exec(t, pool, `CREATE TABLE app.heir () INHERITS (app.item); INSERT INTO app.heir (id) VALUES (7)`)
+	pool := fencetest.Setup(t)
+	fencetest.Exec(t, pool, `CREATE TABLE app.heir () INHERITS (app.item); INSERT INTO app.heir (id) VALUES (7)`)
 	protect(t, pool, "app.heir", "item:", "id")
 	protect(t, pool, "app.item", "item:", "id")
 	wantNoProblems(t, pool)
-	c := mustRaise(t, pool, claimOf("test:item:1", 1))
-	wantState(t, under(t.Context(), pool, sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id IN (1, 7)`), c), "ZF004")
-	exec(t, pool, `SELECT fencepost.unprotect('app.heir')`)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 1))
+	wantState(
+		t,
+		under(t.Context(), pool, sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id IN (1, 7)`), c),
+		"ZF004",
+	)
+	fencetest.Exec(t, pool, `SELECT fencepost.unprotect('app.heir')`)
 	wantProblem(t, pool, fence.ProblemTable, "app.item")
 }
 
@@ -152,11 +161,11 @@ func TestAColumnAddedUnderOpenConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	c := mustRaise(t, pool, claimOf("test:item:1", 1))
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 1))
 	for _, alter := range []string{`SELECT`, `ALTER TABLE app.item ADD COLUMN more text`, `ALTER TABLE app.item DROP COLUMN updated_at`} {
-		exec(t, pool, alter)
+		fencetest.Exec(t, pool, alter)
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			if err := fence.Guard(t.Context(), tx, c); err != nil {
+			if err := fence.Enter(t.Context(), tx, c); err != nil {
 				return err
 			}
 			return sends(t.Context(), `UPDATE app.item SET value = value || 'x' WHERE id = 1`)(tx)
@@ -168,20 +177,33 @@ func TestAColumnAddedUnderOpenConnections(t *testing.T) {
 	wantNoProblems(t, pool)
 }
 
-// Under row security the door sees what the policy lets through, and nothing else.
-func TestTheDoorUnderRowSecurity(t *testing.T) {
+// Under row security the protection sees what the policy lets through, and nothing else.
+func TestTheProtectionUnderRowSecurity(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
-	exec(t, l.owner, `ALTER TABLE app.item ENABLE ROW LEVEL SECURITY;
+	fencetest.Exec(t, l.owner, `ALTER TABLE app.item ENABLE ROW LEVEL SECURITY;
 		CREATE POLICY odd ON app.item USING (id % 2 = 1)`)
-	one, two := mustRaise(t, l.app, claimOf("test:item:1", 1)), mustRaise(t, l.app, claimOf("test:item:2", 1))
+	one, two := fencetest.MustRaise(
+		t,
+		l.app,
+		fencetest.ClaimOf("test:item:1", 1),
+	), fencetest.MustRaise(
+		t,
+		l.app,
+		fencetest.ClaimOf("test:item:2", 1),
+	)
 	if err := under(t.Context(), l.app, sends(t.Context(), `UPDATE app.item SET value = 'x'`), one); err != nil {
 		t.Error(err)
 	}
-	if err := under(t.Context(), l.app, sends(t.Context(), `UPDATE app.item SET value = 'y' WHERE id = 2`), two); err != nil {
+	if err := under(
+		t.Context(),
+		l.app,
+		sends(t.Context(), `UPDATE app.item SET value = 'y' WHERE id = 2`),
+		two,
+	); err != nil {
 		t.Error(err)
 	}
-	if a, b := read(t, l.admin, 1), read(t, l.admin, 2); a.Value != "x" || b.Value != "" {
+	if a, b := fencetest.Read(t, l.admin, 1), fencetest.Read(t, l.admin, 2); a.Value != "x" || b.Value != "" {
 		t.Errorf("rows %+v, %+v", a, b)
 	}
 	_, err := l.app.Exec(t.Context(), `UPDATE app.item SET value = 'z'`)

@@ -2,228 +2,95 @@ package fence
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencepost-pg/fencepost/internal/pgrow"
+	"github.com/fencepost-pg/fencepost/internal/pgtable"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// write is a write of one row, for the question why it changed nothing.
-type write struct {
-	table  Table
-	token  token.Token
-	key    Key
-	stored comparison
-	of     existence
+// DB is what [Update] and [Upsert] write through: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// existence is what a write expects of its row.
-type existence uint8
+// DefaultTokenColumn is the column that stores the highest token with which a row was written.
+const DefaultTokenColumn = pgtable.DefaultTokenColumn
 
-const (
-	present existence = iota // update, claim, delete
-	absent                   // insert
-	either                   // upsert
-)
-
-// explain asks why a write changed no row. nil means that by now it would: the caller tries once more. The
-// question is a statement of its own, since the write's snapshot is older than its wait for the row.
-func (w write) explain(ctx context.Context, db DB) error {
-	look := w.table.look(w.key)
-	var stored *token.Token
-	err := db.QueryRow(ctx, look.sql, look.args...).Scan(&stored)
-	var current token.Token
-	if stored != nil {
-		current = *stored
-	}
-	switch {
-	case errors.Is(err, pgx.ErrNoRows) && w.of == present:
-		return fmt.Errorf("%w in %s", ErrNotFound, w.table)
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return interpret(ctx, "look at the row", err, false)
-	case w.of == absent:
-		return fmt.Errorf("%w in %s", ErrExists, w.table)
-	case stored == nil:
-		return w.table.unfit("token column %q of this row is NULL; make it NOT NULL DEFAULT 0", w.table.TokenColumn())
-	case current > w.token:
-		return &StaleError{Resource: w.table.String(), Token: w.token, Current: current, Row: true}
-	case current == w.token && w.stored == strictly:
-		return fmt.Errorf("%w: token %d in %s", ErrTokenSpent, w.token, w.table)
-	}
-	return nil
+// Table names a table by its parts. Each part is taken literally and quoted: case matters, and a dot is part of the
+// name. A part must not be empty, longer than PostgreSQL's limit of 63 bytes (it would be truncated), other than UTF-8,
+// or contain U+0000; otherwise the error is ErrInvalid.
+type Table struct {
+	// Schema is required, so that search_path cannot matter.
+	Schema string
+	// Name is the table's name.
+	Name string
+	// Key lists the columns that identify a row, in the order in which a Key gives their values.
+	Key []string
+	// Token is the token column. Default DefaultTokenColumn.
+	Token string
+	// Protected says that the table is protected (fencepost.protect). The functions of this package do not use it; the
+	// root package's single-statement writes save a round trip with it.
+	Protected bool
 }
 
-// UpdateClaimed writes one row under a claim, guard and write in one statement and one round trip.
-// Unlike [Update] it may write the same row again under the same claim.
+// TokenColumn returns the name of the token column.
+func (t Table) TokenColumn() string { return pgtable.Table(t).TokenColumn() }
+
+// String returns schema and name, quoted.
+func (t Table) String() string { return pgtable.Table(t).String() }
+
+// Check returns nil for a table that can be named in SQL and otherwise an error that matches
+// ErrInvalid. It does not ask the database whether the table exists.
+func (t Table) Check() error { return pgtable.Table(t).Check() }
+
+// Key holds the values of a table's key columns, in their order.
+type Key = []any
+
+// Set holds the columns to write and their values.
+type Set = map[string]any
+
+// Update writes one row with a bare token, in one statement that compares and stamps it:
 //
-// Errors are those of Update, without ErrTokenSpent; a *StaleError comes from the fence, or, with Row
-// set, from a row that is ahead of its own fence. ErrRefused is also what PostgreSQL's own refusal
-// (SQLSTATE 42501: a policy, or a missing privilege on the table) matches; where it is fencepost that this role may
-// not use, the error is ErrUnavailable and says so. conn must not be in a transaction.
-func UpdateClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
-	if err := errors.Join(c.Check(), t.checkWrite(key, set)); err != nil {
-		return err
-	}
-	return claimedAlone(ctx, conn, c, t.under(c, key, present), t.update(key, set, int64(c.Token), withinClaim))
-}
-
-// ClaimRow stamps the claim's token on one row and reads it, in one transaction and one round trip:
-// from then on the row itself refuses every lower token, bare ones included. read is called with the rows
-// that carry the columns asked for: one row, or none.
+//	UPDATE … SET …, last_fencing_token = $t WHERE key = $k AND last_fencing_token < $t
 //
-// An error of read comes back as it is, after the row has been stamped and that has been committed: the stamp does not
-// depend on what this program makes of the row.
+// It promises that the tokens accepted for a row rise strictly: one accepted write per token and row. It does not check
+// the fence. Until a new holder has written the row, an overtaken holder can still write it. [Enter] closes that gap,
+// and so does stamping the row first.
 //
-// Errors are those of [UpdateClaimed]. conn must not be in a transaction.
-func ClaimRow(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, columns []string, read func(pgx.Rows) error) error {
-	if err := errors.Join(c.Check(), t.checkWrite(key, nil), checkNames(columns)); err != nil {
-		return err
-	}
-	stmt := t.update(key, nil, int64(c.Token), withinClaim)
-	stmt.sql += " RETURNING " + quoteAll(columns)
-	return claimed(ctx, conn, c, t.under(c, key, present), stmt, func(b *pgx.Batch, stmt statement) *int64 {
-		var changed int64
-		b.Queue(stmt.sql, stmt.args...).Query(func(rows pgx.Rows) error {
-			err := read(rows)
-			rows.Close()
-			changed = rows.CommandTag().RowsAffected()
-			return errors.Join(err, rows.Err())
-		})
-		return &changed
-	})
-}
-
-// InsertClaimed inserts one row under a claim and stamps it, guard and write in one transaction and one round
-// trip. Columns that are neither in the key nor in set take their defaults.
+// It costs one round trip if the row changed. If no row changed, a second statement asks why, because the snapshot of
+// the first is older than its wait for the row. The error is then one of these:
+//   - ErrNotFound: no such row;
+//   - *StaleError: the row carries a higher token;
+//   - ErrTokenSpent: the row carries this very token;
+//   - ErrRefused: the token is high enough, and the database changed nothing in two tries.
 //
-// ErrExists: the key is taken, whatever token the row carries; nothing was changed. Where another unique
-// constraint is violated, the error is PostgreSQL's own (SQLSTATE 23505). ErrRefused: a trigger let no row in, or
-// the row with this key is one that this user may not see. Other errors are those of [UpdateClaimed]. conn must
-// not be in a transaction.
-func InsertClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
-	if err := errors.Join(c.Check(), t.checkNew(key, set)); err != nil {
-		return err
-	}
-	return claimed(ctx, conn, c, t.under(c, key, absent), t.insert(key, set, int64(c.Token)), affected)
-}
-
-// UpsertClaimed inserts one row under a claim or, where its key is taken, writes it, guard and write in
-// one transaction and one round trip. What is compared is the token that the row there carries, never the
-// one proposed; a row that has been deleted carries none, and there the guard alone refuses the overtaken:
-// a fence outlives its rows.
+// The same statement checks the token that the row has afterwards. If a trigger has put another token there, the error
+// is a *StampError, and nothing was written.
 //
-// Errors are those of [UpdateClaimed] without ErrNotFound. conn must not be in a transaction.
-func UpsertClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key, set Set) error {
-	if err := errors.Join(c.Check(), t.checkNew(key, set)); err != nil {
-		return err
-	}
-	return claimed(ctx, conn, c, t.under(c, key, either), t.upsert(key, set, int64(c.Token)), affected)
+// Other errors are *TableError if the row's token is NULL; ErrInvalid, before anything is sent; ErrUnavailable; and
+// ErrOutcomeUnknown. ctx bounds the call. Update is safe for concurrent use if db is.
+func Update(ctx context.Context, db DB, t Table, tok token.Token, key Key, set Set) error {
+	return pgrow.Update(ctx, db, pgtable.Table(t), tok, key, set)
 }
 
-// DeleteClaimed deletes one row under a claim, guard and write in one statement and one round trip. The
-// fence stays, and goes on refusing overtaken claims for the key.
+// Upsert inserts one row with a bare token or, if its key is taken, writes it as [Update] does. It returns which of the
+// two it did; inserted is false if err is not nil. The columns that set does not name take their defaults in an
+// inserted row, and keep their values in an updated one. The token must be strictly higher than the one stored in the
+// row:
 //
-// Errors are those of [UpdateClaimed]. conn must not be in a transaction.
-func DeleteClaimed(ctx context.Context, conn *pgx.Conn, c Claim, t Table, key Key) error {
-	if err := errors.Join(c.Check(), t.checkWrite(key, nil)); err != nil {
-		return err
-	}
-	return claimedAlone(ctx, conn, c, t.under(c, key, present), t.remove(key, int64(c.Token)))
-}
-
-// under is the write of a row that goes with a claim.
-func (t Table) under(c Claim, key Key, of existence) write {
-	return write{table: t, token: c.Token, key: key, stored: withinClaim, of: of}
-}
-
-// affected queues a statement and keeps how many rows it changed.
-func affected(b *pgx.Batch, stmt statement) *int64 {
-	var changed int64
-	b.Queue(stmt.sql, stmt.args...).Exec(func(tag pgconn.CommandTag) error {
-		changed = tag.RowsAffected()
-		return nil
-	})
-	return &changed
-}
-
-// claimed runs a guarded write and tells why it changed nothing, where it did not.
-func claimed(ctx context.Context, conn *pgx.Conn, c Claim, w write, stmt statement, queue func(*pgx.Batch, statement) *int64) error {
-	if err := checkIdle(conn); err != nil {
-		return err
-	}
-	for range 2 {
-		var changed *int64
-		var guardStood *bool
-		err := pipeline(ctx, conn, "write", func(b *pgx.Batch) {
-			guardStood = queueGuard(b, c)
-			changed = queue(b, stmt)
-		})
-		if err != nil {
-			return refusalOf(w.table, err, *guardStood)
-		}
-		if *changed > 0 {
-			return nil
-		}
-		if err := w.explain(ctx, conn); err != nil {
-			return err
-		}
-	}
-	return refused(w.table)
-}
-
-// queueGuard is [QueueGuard], and tells, once the batch has been read, whether the guard stood.
-func queueGuard(b *pgx.Batch, c Claim) *bool {
-	var stood bool
-	b.Queue(enterSQL, c.enterArgs()...).Exec(func(pgconn.CommandTag) error {
-		stood = true
-		return nil
-	})
-	return &stood
-}
-
-// refusalOf is [refusal] for a statement that travelled behind its guard. PostgreSQL refuses a table and the guard with the
-// same SQLSTATE, and names neither in a form for programs; how far the batch came tells them apart.
-func refusalOf(t Table, err error, guardStood bool) error {
-	var unprepared pgx.ErrPreprocessingBatch
-	if errors.As(err, &unprepared) {
-		guardStood = unprepared.SQL() != enterSQL
-	}
-	if !guardStood {
-		return notGranted(err)
-	}
-	return refusal(t, err)
-}
-
-// refusal says of PostgreSQL's own refusal that it is the table's. Everything else stays as it is.
-func refusal(t Table, err error) error {
-	var server *pgconn.PgError
-	if errors.As(err, &server) && server.Code == codeInsufficientPrivilege {
-		return fmt.Errorf("%w: %s: %w", ErrRefused, t, err)
-	}
-	return err
-}
-
-func checkNames(columns []string) error {
-	for _, column := range columns {
-		if err := checkName(column); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func quoteAll(columns []string) string {
-	text := ""
-	for i, column := range columns {
-		if i > 0 {
-			text += ", "
-		}
-		text += quote(column)
-	}
-	return text
+//	INSERT … ON CONFLICT (key) DO UPDATE SET …, last_fencing_token = $t WHERE last_fencing_token < $t
+//
+// Only the row fences this write. A deleted row stores no token, so Upsert under a stale token inserts it again. If
+// your rows are deleted, use [Enter] and write in that transaction, or use a Table of the root package, whose Upsert
+// the fence refuses. Or mark rows as deleted instead of deleting them.
+//
+// Errors are those of Update, without ErrNotFound. The error is ErrTokenSpent if the row already carries the token.
+// Upsert costs one round trip, and a second one if no row changed. ctx bounds the call. Upsert is safe for concurrent
+// use if db is.
+func Upsert(ctx context.Context, db DB, t Table, tok token.Token, key Key, set Set) (inserted bool, err error) {
+	return pgrow.Upsert(ctx, db, pgtable.Table(t), tok, key, set)
 }

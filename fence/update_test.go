@@ -12,37 +12,36 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgrow"
+	"github.com/fencepost-pg/fencepost/internal/pgtable"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-func update(ctx context.Context, db fence.DB, tok token.Token, id int, value string) error {
-	return fence.Update(ctx, db, rows, tok, fence.Key{id}, fence.Set{"value": value})
-}
-
 // C01 b and I9: each outcome of a bare write is its own, and a refused write leaves every column alone.
 func TestCase01b_Case18_TheOutcomesOfABareWrite(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	ctx := t.Context()
-	if err := update(ctx, pool, 5, 1, "A"); err != nil {
+	if err := fencetest.Update(ctx, pool, 5, 1, "A"); err != nil {
 		t.Fatal(err)
 	}
-	if err := update(ctx, pool, 9, 1, "B"); err != nil {
+	if err := fencetest.Update(ctx, pool, 9, 1, "B"); err != nil {
 		t.Fatal(err)
 	}
-	before := read(t, pool, 1)
+	before := fencetest.Read(t, pool, 1)
 	if before.Value != "B" || before.Token != 9 {
 		t.Fatalf("the row is %+v", before)
 	}
-	err := update(ctx, pool, 5, 1, "A again")
-	wantStale(t, err, 5, 9)
+	err := fencetest.Update(ctx, pool, 5, 1, "A again")
+	fencetest.WantStale(t, err, 5, 9)
 	var stale *fence.StaleError
 	if errors.As(err, &stale) && !stale.Row {
 		t.Error("the row refused, and the error says the fence did")
 	}
-	wantErr(t, update(ctx, pool, 5, 99, "x"), fence.ErrNotFound)
-	if after := read(t, pool, 1); after != before {
+	fencetest.WantErr(t, fencetest.Update(ctx, pool, 5, 99, "x"), fence.ErrNotFound)
+	if after := fencetest.Read(t, pool, 1); after != before {
 		t.Errorf("refused writes changed the row from %+v to %+v", before, after)
 	}
 	// The control: the plain statement says nothing of all this.
@@ -57,16 +56,16 @@ func TestCase01b_Case18_TheOutcomesOfABareWrite(t *testing.T) {
 // C06 e: a bare token is spent by its one write.
 func TestCase06e_ABareTokenWritesARowOnce(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	if err := update(t.Context(), pool, 5, 1, "first"); err != nil {
+	pool := fencetest.Setup(t)
+	if err := fencetest.Update(t.Context(), pool, 5, 1, "first"); err != nil {
 		t.Fatal(err)
 	}
-	err := update(t.Context(), pool, 5, 1, "second")
-	wantErr(t, err, fence.ErrTokenSpent)
-	if errors.Is(err, fence.ErrStale) || read(t, pool, 1).Value != "first" {
-		t.Errorf("%v, row %+v", err, read(t, pool, 1))
+	err := fencetest.Update(t.Context(), pool, 5, 1, "second")
+	fencetest.WantErr(t, err, fence.ErrTokenSpent)
+	if errors.Is(err, fence.ErrStale) || fencetest.Read(t, pool, 1).Value != "first" {
+		t.Errorf("%v, row %+v", err, fencetest.Read(t, pool, 1))
 	}
-	if err := update(t.Context(), pool, 5, 2, "another row"); err != nil {
+	if err := fencetest.Update(t.Context(), pool, 5, 2, "another row"); err != nil {
 		t.Errorf("another row: %v", err)
 	}
 }
@@ -90,14 +89,14 @@ func TestCase18_TheAnswerIsTheCommittedOneAfterAWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := setup(t)
+			pool := fencetest.Setup(t)
 			tx, err := pool.Begin(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			exec(t, tx, c.rival)
+			fencetest.Exec(t, tx, c.rival)
 			done := make(chan error, 1)
-			go func() { done <- update(t.Context(), pool, 5, 1, "mine") }()
+			go func() { done <- fencetest.Update(t.Context(), pool, 5, 1, "mine") }()
 			untilWaiters(t, pool, 1)
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
@@ -112,49 +111,40 @@ func TestCase18_TheAnswerIsTheCommittedOneAfterAWait(t *testing.T) {
 // C18: a policy or a trigger swallows the write though the token is good.
 func TestARefusalOfTheDatabaseIsNeitherStaleNorMissing(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	exec(t, pool, `
+	pool := fencetest.Setup(t)
+	fencetest.Exec(t, pool, `
 		CREATE FUNCTION app.swallow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 		CREATE TRIGGER swallow BEFORE UPDATE ON app.item FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION app.swallow()`)
-	wantErr(t, update(t.Context(), pool, 5, 2, "x"), fence.ErrRefused)
-	c := mustRaise(t, pool, claimOf("r", 5))
-	wantErr(t, updateClaimed(t.Context(), pool, c, 2, "x"), fence.ErrRefused)
-	if err := update(t.Context(), pool, 5, 1, "x"); err != nil {
+	fencetest.WantErr(t, fencetest.Update(t.Context(), pool, 5, 2, "x"), fence.ErrRefused)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
+	fencetest.WantErr(t, fencetest.UpdateClaimed(t.Context(), pool, c, 2, "x"), fence.ErrRefused)
+	if err := fencetest.Update(t.Context(), pool, 5, 1, "x"); err != nil {
 		t.Error(err)
 	}
-}
-
-func updateClaimed(ctx context.Context, pool *pgxpool.Pool, c fence.Claim, id int, value string) error {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	return fence.UpdateClaimed(ctx, conn.Conn(), c, rows, fence.Key{id}, fence.Set{"value": value})
 }
 
 // C06 a: under a claim the holder may write the same row again; a bare token may not.
 func TestCase06a_AClaimWritesARowAgain(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	c := mustRaise(t, pool, claimOf("r", 5))
+	pool := fencetest.Setup(t)
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
 	for _, value := range []string{"first", "second"} {
-		if err := updateClaimed(t.Context(), pool, c, 1, value); err != nil {
+		if err := fencetest.UpdateClaimed(t.Context(), pool, c, 1, value); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if r := read(t, pool, 1); r.Value != "second" || r.Token != 5 {
+	if r := fencetest.Read(t, pool, 1); r.Value != "second" || r.Token != 5 {
 		t.Errorf("the row is %+v", r)
 	}
-	wantErr(t, updateClaimed(t.Context(), pool, c, 99, "x"), fence.ErrNotFound)
-	mustRaise(t, pool, claimOf("r", 6))
-	wantStale(t, updateClaimed(t.Context(), pool, c, 1, "overtaken"), 5, 6)
-	if r := read(t, pool, 1); r.Value != "second" {
+	fencetest.WantErr(t, fencetest.UpdateClaimed(t.Context(), pool, c, 99, "x"), fence.ErrNotFound)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 6))
+	fencetest.WantStale(t, fencetest.UpdateClaimed(t.Context(), pool, c, 1, "overtaken"), 5, 6)
+	if r := fencetest.Read(t, pool, 1); r.Value != "second" {
 		t.Errorf("the row is %+v", r)
 	}
 	// A row that is ahead of its fence says so.
-	exec(t, pool, `UPDATE app.item SET last_fencing_token = 100 WHERE id = 2`)
-	err := updateClaimed(t.Context(), pool, mustRaise(t, pool, claimOf("r", 7)), 2, "x")
+	fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 100 WHERE id = 2`)
+	err := fencetest.UpdateClaimed(t.Context(), pool, fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 7)), 2, "x")
 	var stale *fence.StaleError
 	if !errors.As(err, &stale) || !stale.Row || stale.Current != 100 {
 		t.Errorf("got %v", err)
@@ -166,27 +156,27 @@ func TestCase06a_AClaimWritesARowAgain(t *testing.T) {
 func TestCase02_ClaimTheRowThenRead(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []bool{true, false} {
-		pool := setup(t)
-		exec(t, pool, `UPDATE app.item SET value = '100', last_fencing_token = 40 WHERE id = 1`)
-		mustRaise(t, pool, claimOf("r", 41)) // A's, which A then forgets to guard with
-		seen := read(t, pool, 1).Value
+		pool := fencetest.Setup(t)
+		fencetest.Exec(t, pool, `UPDATE app.item SET value = '100', last_fencing_token = 40 WHERE id = 1`)
+		fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 41)) // A's, which A then forgets to guard with
+		seen := fencetest.Read(t, pool, 1).Value
 		if claim {
-			seen = claimRow(t, pool, mustRaise(t, pool, claimOf("r", 42)))
+			seen = claimRow(t, pool, fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 42)))
 		}
-		err := update(t.Context(), pool, 41, 1, "50")
+		err := fencetest.Update(t.Context(), pool, 41, 1, "50")
 		if claim {
-			wantStale(t, err, 41, 42)
-			err = updateClaimed(t.Context(), pool, lastClaim(t, pool), 1, add(t, seen, 10))
+			fencetest.WantStale(t, err, 41, 42)
+			err = fencetest.UpdateClaimed(t.Context(), pool, lastClaim(t, pool), 1, add(t, seen, 10))
 		} else {
 			if err != nil { // accepted: the row still carried 40
 				t.Fatal(err)
 			}
-			err = update(t.Context(), pool, 42, 1, add(t, seen, 10))
+			err = fencetest.Update(t.Context(), pool, 42, 1, add(t, seen, 10))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := read(t, pool, 1); r.Value != "110" || r.Token != 42 {
+		if r := fencetest.Read(t, pool, 1); r.Value != "110" || r.Token != 42 {
 			t.Errorf("claim %v: the row is %+v", claim, r)
 		}
 	}
@@ -199,10 +189,18 @@ func claimRow(t *testing.T, pool *pgxpool.Pool, c fence.Claim) (value string) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	err = fence.ClaimRow(t.Context(), conn.Conn(), c, rows, fence.Key{1}, []string{"value"}, func(r pgx.Rows) error {
-		value, err = pgx.CollectExactlyOneRow(r, pgx.RowTo[string])
-		return err
-	})
+	err = pgrow.StampRow(
+		t.Context(),
+		conn.Conn(),
+		c,
+		fencetest.Rows,
+		fence.Key{1},
+		[]string{"value"},
+		func(r pgx.Rows) error {
+			value, err = pgx.CollectExactlyOneRow(r, pgx.RowTo[string])
+			return err
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +235,8 @@ func add(t *testing.T, value string, n int) string {
 func TestCase19_AcceptedTokensOfARowRise(t *testing.T) {
 	t.Parallel()
 	for _, compare := range []bool{true, false} {
-		pool := setup(t)
-		exec(t, pool, `
+		pool := fencetest.Setup(t)
+		fencetest.Exec(t, pool, `
 			CREATE TABLE app.history (at bigint GENERATED ALWAYS AS IDENTITY, token bigint NOT NULL);
 			CREATE FUNCTION app.record() RETURNS trigger LANGUAGE plpgsql AS
 				$$ BEGIN INSERT INTO app.history (token) VALUES (NEW.last_fencing_token); RETURN NULL; END $$;
@@ -261,7 +259,7 @@ func TestCase19_AcceptedTokensOfARowRise(t *testing.T) {
 
 func writeBare(ctx context.Context, pool *pgxpool.Pool, tok token.Token, compare bool) error {
 	if compare {
-		return update(ctx, pool, tok, 1, "x")
+		return fencetest.Update(ctx, pool, tok, 1, "x")
 	}
 	_, err := pool.Exec(ctx, `UPDATE app.item SET value = 'x', last_fencing_token = $1 WHERE id = 1`, int64(tok))
 	return err
@@ -270,9 +268,9 @@ func writeBare(ctx context.Context, pool *pgxpool.Pool, tok token.Token, compare
 // C28: tokens at the edges, through every way pgx has of sending them.
 func TestCase28_TokensAtTheEdges(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for _, bad := range []token.Token{0, -1} {
-		wantErr(t, update(t.Context(), pool, bad, 1, "x"), fence.ErrInvalid)
+		fencetest.WantErr(t, fencetest.Update(t.Context(), pool, bad, 1, "x"), fence.ErrInvalid)
 	}
 	url := pool.Config().ConnString()
 	for _, mode := range []pgx.QueryExecMode{
@@ -288,20 +286,24 @@ func TestCase28_TokensAtTheEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		exec(t, pool, `UPDATE app.item SET last_fencing_token = 0`)
+		fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 0`)
 		for _, tok := range []token.Token{1, 1 << 31, 1<<53 + 1, token.Max} {
-			if err := update(t.Context(), modal, tok, 1, mode.String()); err != nil {
+			if err := fencetest.Update(t.Context(), modal, tok, 1, mode.String()); err != nil {
 				t.Errorf("%v, token %d: %v", mode, tok, err)
 			}
-			if r := read(t, pool, 1); r.Token != tok || r.Value != mode.String() {
+			if r := fencetest.Read(t, pool, 1); r.Token != tok || r.Value != mode.String() {
 				t.Errorf("%v: the row is %+v", mode, r)
 			}
 		}
-		c := claimOf("mode "+mode.String(), 1<<31)
-		if err := errors.Join(raise(t.Context(), modal, c), guarded(t.Context(), modal, c, 2, "x"), updateClaimed(t.Context(), modal, c, 3, "x")); err != nil {
+		c := fencetest.ClaimOf("mode "+mode.String(), 1<<31)
+		if err := errors.Join(
+			fencetest.Raise(t.Context(), modal, c),
+			guarded(t.Context(), modal, c, 2, "x"),
+			fencetest.UpdateClaimed(t.Context(), modal, c, 3, "x"),
+		); err != nil {
 			t.Errorf("%v: %v", mode, err)
 		}
-		exec(t, pool, `UPDATE app.item SET last_fencing_token = 0`)
+		fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 0`)
 		modal.Close()
 	}
 }
@@ -310,11 +312,11 @@ func TestCase28_TokensAtTheEdges(t *testing.T) {
 // is never mistaken for a conflict.
 func TestCase07_ANullTokenIsNotStale(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
-	if err := update(t.Context(), pool, 1, 3, "x"); err != nil {
+	pool := fencetest.Setup(t)
+	if err := fencetest.Update(t.Context(), pool, 1, 3, "x"); err != nil {
 		t.Errorf("an old row refused token 1: %v", err)
 	}
-	exec(t, pool, `
+	fencetest.Exec(t, pool, `
 		CREATE TABLE app.loose (id bigint PRIMARY KEY, value text);
 		INSERT INTO app.loose VALUES (1), (2), (3);
 		ALTER TABLE app.loose ADD COLUMN last_fencing_token bigint;
@@ -322,12 +324,17 @@ func TestCase07_ANullTokenIsNotStale(t *testing.T) {
 	loose := fence.Table{Schema: "app", Name: "loose", Key: []string{"id"}}
 	for _, id := range []int{1, 4} {
 		err := fence.Update(t.Context(), pool, loose, 5, fence.Key{id}, fence.Set{"value": "x"})
-		if wantErr(t, err, fence.ErrTable); errors.Is(err, fence.ErrStale) {
+		if fencetest.WantErr(t, err, fence.ErrTable); errors.Is(err, fence.ErrStale) {
 			t.Errorf("got %v", err)
 		}
 	}
-	_, err := fence.Inspect(t.Context(), pool, loose)
-	if wantErr(t, err, fence.ErrTable); err == nil || !strings.Contains(err.Error(), `"last_fencing_token" may be NULL`) {
+	_, err := pgtable.Inspect(t.Context(), pool, pgtable.Table(loose))
+	if fencetest.WantErr(
+		t,
+		err,
+		fence.ErrTable,
+	); err == nil ||
+		!strings.Contains(err.Error(), `"last_fencing_token" may be NULL`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -335,19 +342,19 @@ func TestCase07_ANullTokenIsNotStale(t *testing.T) {
 // A write in the caller's own transaction is the caller's to commit.
 func TestUpdateInACallersTransaction(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := update(t.Context(), tx, 5, 1, "x"); err != nil {
+	if err := fencetest.Update(t.Context(), tx, 5, 1, "x"); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, update(t.Context(), tx, 5, 1, "y"), fence.ErrTokenSpent)
+	fencetest.WantErr(t, fencetest.Update(t.Context(), tx, 5, 1, "y"), fence.ErrTokenSpent)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := read(t, pool, 1); r.Token != 0 {
+	if r := fencetest.Read(t, pool, 1); r.Token != 0 {
 		t.Errorf("the row is %+v", r)
 	}
 }
@@ -355,7 +362,7 @@ func TestUpdateInACallersTransaction(t *testing.T) {
 // Errors of the caller's own making keep what they are.
 func TestErrorsOfTheCallersSQLPassThrough(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	for name, set := range map[string]fence.Set{
 		"not null": {"value": nil}, "no such column": {"nothing": 1}, "not encodable": {"value": make(chan int)},
 	} {
@@ -365,12 +372,12 @@ func TestErrorsOfTheCallersSQLPassThrough(t *testing.T) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}
-		c := mustRaise(t, pool, claimOf(name, 5))
+		c := fencetest.MustRaise(t, pool, fencetest.ClaimOf(name, 5))
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = fence.UpdateClaimed(t.Context(), conn.Conn(), c, rows, fence.Key{1}, set)
+		err = pgrow.UpdateClaimed(t.Context(), conn.Conn(), c, fencetest.Rows, fence.Key{1}, set)
 		if err == nil || errors.Is(err, fence.ErrOutcomeUnknown) || errors.Is(err, fence.ErrUnavailable) {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -385,14 +392,14 @@ func TestAnUnreachableServerIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	err = update(t.Context(), pool, 5, 1, "x")
-	if wantErr(t, err, fence.ErrUnavailable); errors.Is(err, fence.ErrOutcomeUnknown) {
+	err = fencetest.Update(t.Context(), pool, 5, 1, "x")
+	if fencetest.WantErr(t, err, fence.ErrUnavailable); errors.Is(err, fence.ErrOutcomeUnknown) {
 		t.Errorf("nothing was sent, and yet: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err = update(ctx, testenv.Pool(t), 5, 1, "x")
-	if wantErr(t, err, fence.ErrUnavailable, context.Canceled); errors.Is(err, fence.ErrOutcomeUnknown) {
+	err = fencetest.Update(ctx, testenv.Pool(t), 5, 1, "x")
+	if fencetest.WantErr(t, err, fence.ErrUnavailable, context.Canceled); errors.Is(err, fence.ErrOutcomeUnknown) {
 		t.Errorf("nothing was sent, and yet: %v", err)
 	}
 }

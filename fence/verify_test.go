@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/fencetest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
@@ -35,12 +36,12 @@ func wantProblem(t *testing.T, db fence.Querier, kind fence.ProblemKind, relatio
 	}
 }
 
-// Whatever is done to a door by those who can, Verify finds it, and protect repairs it where it can be repaired.
-func TestVerifyFindsWhatWasDoneToADoor(t *testing.T) {
+// Whatever is done to a protection by those who can, Verify finds it, and protect repairs it where it can be repaired.
+func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 	t.Parallel()
 	const (
-		doorName = `(SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'app.item'::regclass AND tgname = '~fencepost')`
-		replace  = `DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s', ` + doorName
+		protectionName = `(SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'app.item'::regclass AND tgname = '~fencepost')`
+		replace        = `DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s', ` + protectionName
 	)
 	for name, c := range map[string]struct {
 		do       string
@@ -56,20 +57,20 @@ func TestVerifyFindsWhatWasDoneToADoor(t *testing.T) {
 		"row trigger renamed":       {`ALTER TRIGGER "~fencepost" ON app.item RENAME TO mine`, fence.ProblemMissing, false},
 		"function replaced":         {replace + `, 'AS ''BEGIN RETURN NEW; END''');  END $$`, fence.ProblemAltered, true},
 		"function's rights": {
-			`DO $$ BEGIN EXECUTE format('ALTER FUNCTION %s() SECURITY INVOKER', ` + doorName + `); END $$`,
+			`DO $$ BEGIN EXECUTE format('ALTER FUNCTION %s() SECURITY INVOKER', ` + protectionName + `); END $$`,
 			fence.ProblemAltered, true,
 		},
 		"function's path": {
-			`DO $$ BEGIN EXECUTE format('ALTER FUNCTION %s() RESET search_path', ` + doorName + `); END $$`,
+			`DO $$ BEGIN EXECUTE format('ALTER FUNCTION %s() RESET search_path', ` + protectionName + `); END $$`,
 			fence.ProblemAltered, true,
 		},
 		"trigger with a condition": {
 			`DO $$ BEGIN EXECUTE format('DROP TRIGGER "~fencepost" ON app.item; CREATE TRIGGER "~fencepost"
-			BEFORE INSERT OR UPDATE OR DELETE ON app.item FOR EACH ROW WHEN (false) EXECUTE FUNCTION %s()', ` + doorName + `); END $$`,
+			BEFORE INSERT OR UPDATE OR DELETE ON app.item FOR EACH ROW WHEN (false) EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`,
 			fence.ProblemAltered, true,
 		},
 		"trigger for less": {`DO $$ BEGIN EXECUTE format('DROP TRIGGER "~fencepost" ON app.item; CREATE TRIGGER "~fencepost"
-			BEFORE INSERT OR DELETE ON app.item FOR EACH ROW EXECUTE FUNCTION %s()', ` + doorName + `); END $$`, fence.ProblemAltered, true},
+			BEFORE INSERT OR DELETE ON app.item FOR EACH ROW EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`, fence.ProblemAltered, true},
 		"token may be NULL":  {`ALTER TABLE app.item ALTER last_fencing_token DROP NOT NULL`, fence.ProblemTable, false},
 		"token's type":       {`ALTER TABLE app.item ALTER last_fencing_token TYPE numeric`, fence.ProblemTable, false},
 		"token gone":         {`ALTER TABLE app.item DROP COLUMN last_fencing_token`, fence.ProblemTable, false},
@@ -86,7 +87,7 @@ func TestVerifyFindsWhatWasDoneToADoor(t *testing.T) {
 			t.Parallel()
 			pool := protected(t)
 			wantNoProblems(t, pool)
-			exec(t, pool, c.do)
+			fencetest.Exec(t, pool, c.do)
 			if name == "row trigger renamed" {
 				if found := problems(t, pool); len(found) == 0 || found[0].Kind != c.kind {
 					t.Errorf("problems: %v", found)
@@ -117,12 +118,12 @@ const createLog = `CREATE SCHEMA app;
 	CREATE TABLE app.log_2b PARTITION OF app.log_2 FOR VALUES FROM (15) TO (20);
 	INSERT INTO app.log (id, day) VALUES (1, 1), (2, 11);`
 
-// Every part of a partitioned table has the door, by whatever name it is written; new parts have it for rows at once,
-// and the rest of it is missed by Verify.
+// Every part of a partitioned table has the protection, by whatever name it is written; new parts have it for rows at
+// once, and the rest of it is missed by Verify.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
-	exec(t, pool, createLog)
+	fencetest.Exec(t, pool, createLog)
 	protect(t, pool, "app.log", "log:", "id")
 	wantNoProblems(t, pool)
 	refused := func(statements ...string) {
@@ -136,7 +137,7 @@ func TestPartitions(t *testing.T) {
 		`INSERT INTO app.log_2 (id, day) VALUES (7, 17)`, `UPDATE app.log SET day = 12 WHERE id = 1`,
 		`TRUNCATE app.log`, `TRUNCATE app.log_1`, `TRUNCATE app.log_2`, `TRUNCATE app.log_2a`)
 	// A row that moves to another partition stays the same resource's.
-	c := mustRaise(t, pool, claimOf("test:log:1", 3))
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:log:1", 3))
 	if err := under(t.Context(), pool, sends(t.Context(), `UPDATE app.log SET day = 17 WHERE id = 1`), c); err != nil {
 		t.Error(err)
 	}
@@ -146,47 +147,51 @@ func TestPartitions(t *testing.T) {
 		t.Errorf("moved: token %d, %v", stamped, err)
 	}
 
-	exec(t, pool, `CREATE TABLE app.log_3 PARTITION OF app.log FOR VALUES FROM (20) TO (30)`)
+	fencetest.Exec(t, pool, `CREATE TABLE app.log_3 PARTITION OF app.log FOR VALUES FROM (20) TO (30)`)
 	wantProblem(t, pool, fence.ProblemMissing, "app.log_3")
 	refused(`INSERT INTO app.log_3 (id, day) VALUES (3, 23)`)
-	exec(t, pool, `TRUNCATE app.log_3`) // what Verify warned of
+	fencetest.Exec(t, pool, `TRUNCATE app.log_3`) // what Verify warned of
 	protect(t, pool, "app.log", "log:", "id")
 	wantNoProblems(t, pool)
 	refused(`TRUNCATE app.log_3`)
 
-	exec(t, pool, `CREATE TABLE app.log_4 (LIKE app.log INCLUDING ALL); ALTER TABLE app.log ATTACH PARTITION app.log_4 FOR VALUES FROM (30) TO (40)`)
+	fencetest.Exec(
+		t,
+		pool,
+		`CREATE TABLE app.log_4 (LIKE app.log INCLUDING ALL); ALTER TABLE app.log ATTACH PARTITION app.log_4 FOR VALUES FROM (30) TO (40)`,
+	)
 	wantProblem(t, pool, fence.ProblemMissing, "app.log_4")
 	refused(`INSERT INTO app.log_4 (id, day) VALUES (3, 33)`)
 	protect(t, pool, "app.log", "log:", "id")
 	wantNoProblems(t, pool)
 
-	exec(t, pool, `ALTER TABLE app.log DETACH PARTITION app.log_4`)
+	fencetest.Exec(t, pool, `ALTER TABLE app.log DETACH PARTITION app.log_4`)
 	wantProblem(t, pool, fence.ProblemStray, "app.log_4")
-	exec(t, pool, `SELECT fencepost.unprotect('app.log_4')`)
+	fencetest.Exec(t, pool, `SELECT fencepost.unprotect('app.log_4')`)
 	wantNoProblems(t, pool)
 
-	exec(t, pool, `ALTER TABLE app.log_2a DISABLE TRIGGER "~fencepost"`)
+	fencetest.Exec(t, pool, `ALTER TABLE app.log_2a DISABLE TRIGGER "~fencepost"`)
 	wantProblem(t, pool, fence.ProblemDisabled, "app.log_2a")
 	protect(t, pool, "app.log", "log:", "id")
 	wantNoProblems(t, pool)
-	exec(t, pool, `SELECT fencepost.protect('app.log', 'test', 'log:', '{id}', replicated => true)`)
+	fencetest.Exec(t, pool, `SELECT fencepost.protect('app.log', 'test', 'log:', '{id}', replicated => true)`)
 	wantNoProblems(t, pool)
-	exec(t, pool, `SELECT fencepost.unprotect('app.log')`)
+	fencetest.Exec(t, pool, `SELECT fencepost.unprotect('app.log')`)
 	wantNoProblems(t, pool)
-	exec(t, pool, `TRUNCATE app.log`)
+	fencetest.Exec(t, pool, `TRUNCATE app.log`)
 }
 
 // Where all is as told, protect takes no lock, so it may be called at every deployment.
 func TestProtectAgainTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
-	c := mustRaise(t, pool, claimOf("test:item:1", 3))
+	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 3))
 	err := under(t.Context(), pool, func(tx pgx.Tx) error {
 		if err := sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id = 1`)(tx); err != nil {
 			return err
 		}
 		return pgx.BeginFunc(t.Context(), pool, func(other pgx.Tx) error {
-			exec(t, other, `SET LOCAL lock_timeout = '1s'`)
+			fencetest.Exec(t, other, `SET LOCAL lock_timeout = '1s'`)
 			protect(t, other, "app.item", "item:", "id")
 			// The control: a change waits for the writer.
 			_, err := other.Exec(t.Context(), `SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', mode => 'observe')`)
@@ -197,13 +202,21 @@ func TestProtectAgainTakesNoLock(t *testing.T) {
 	wantState(t, err, "55P03")
 }
 
-// A role that may not ask is told so.
+// What the protections rest on is looked at as well: verify says which right is wrong, wherever.
+func TestVerifyFindsRightsThatAreTooWide(t *testing.T) {
+	t.Parallel()
+	pool := protected(t)
+	fencetest.Exec(t, pool, `GRANT EXECUTE ON FUNCTION fencepost.check_write TO PUBLIC`)
+	wantProblem(t, pool, fence.ProblemRight, "fencepost.check_write(text,bigint,oid,text,text)")
+}
+
+// A role that may not call Verify gets an error that says so.
 func TestVerifyNeedsARight(t *testing.T) {
 	t.Parallel()
-	pool := setup(t)
+	pool := fencetest.Setup(t)
 	role := newRole(t, pool, "nobody", "")
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		exec(t, tx, `SET LOCAL ROLE `+role)
+		fencetest.Exec(t, tx, `SET LOCAL ROLE `+role)
 		_, err := fence.Verify(t.Context(), tx)
 		return err
 	})

@@ -9,27 +9,33 @@ import (
 
 // backend is where leases live: one Redis, or a quorum of them.
 type backend interface {
-	// The first two do not keep the caller.
+	// The first two do not block the caller.
 	sendAcquire(ctx context.Context, r *request) future[grant]
 	sendRelease(ctx context.Context, id ident) future[string]
-	// The answers of the others are those of the scripts; see the reply constants.
+	// The others return the reply words of the scripts; see the reply constants.
 	runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error)
 	runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error)
+	// runShorten is runRenew, but it may leave the key with less time than it has. open reports that the call may still
+	// arrive at a server later.
+	runShorten(ctx context.Context, id ident, ttl time.Duration) (answer string, open bool, err error)
 	runRelease(ctx context.Context, id ident) (string, error)
 	runLeave(ctx context.Context, id ident, waiter string) error
-	// renewAll renews several leases at once, each for its TTL, and fills in the answers.
+	// renewAll renews several leases at once, each for its own TTL, and fills in the answers.
 	renewAll(batch []renewal)
-	// groups parts leases by where they live: a server that hangs must cost no lease on another.
+	// groups splits leases by the server they live on, so that a hanging server costs no lease on another.
 	groups(leases []*Lease) [][]*Lease
-	// refresh looks again where resources live, after a server has not answered. It does not keep the caller.
+	// roundTrip is the longest that a reply takes, as far as is known.
+	roundTrip() time.Duration
+	// refresh looks up again where resources live, after a server did not answer. It does not block the caller.
 	refresh()
 }
 
-// ident is what the scripts need to know of a lease.
+// ident is what the scripts need to know about a lease.
 type ident struct {
 	resource string
 	keys     keys
-	secret   string // the nonce's digits
+	secret   string  // the nonce's digits
+	shares   *shares // of a quorum; nil over a single Redis
 }
 
 // renewal is one renewal among several.

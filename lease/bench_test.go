@@ -53,7 +53,7 @@ func BenchmarkRenew(b *testing.B) {
 	})
 }
 
-// BenchmarkErr is what every call under a lease begins with. It sends nothing.
+// BenchmarkErr measures how every call under a lease begins. It sends nothing.
 func BenchmarkErr(b *testing.B) {
 	withLease(b, benchManager(b), func(l *lease.Lease) {
 		for b.Loop() {
@@ -77,7 +77,7 @@ func withLease(b *testing.B, m *lease.Manager, fn func(*lease.Lease)) {
 	}
 }
 
-// BenchmarkTokenParse reads what a grant's reply carries.
+// BenchmarkTokenParse parses the reply of a grant.
 func BenchmarkTokenParse(b *testing.B) {
 	for _, text := range []string{"1", token.Max.String()} {
 		b.Run(text, func(b *testing.B) {

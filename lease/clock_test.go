@@ -9,8 +9,8 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// handClock moves only when told to, each of its clocks alone. Its timers never fire, so what a lease says
-// is what its own look at the clocks says.
+// handClock moves only when told to, each of its clocks separately. Its timers never fire, so a lease's answers come
+// from its own reading of the clocks.
 type handClock struct {
 	mu         sync.Mutex
 	monotonic  time.Time
@@ -90,7 +90,7 @@ type handTimer struct {
 	f     func()
 }
 
-// Reset sets the timer anew.
+// Reset sets the timer again.
 func (t *handTimer) Reset(d time.Duration) bool {
 	t.clock.mu.Lock()
 	defer t.clock.mu.Unlock()

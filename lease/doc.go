@@ -1,18 +1,16 @@
 // Package lease grants time-bound leases in Redis, each with a fencing token that rises from grant
 // to grant of a resource.
 //
-// What it guarantees, and what not: while Redis keeps its data and clocks run at a bounded rate, at
-// most one holder at a time believes that it holds a resource, and each holder learns of its loss
-// before Redis can grant the lease to another. It does not guarantee that a holder which was
-// stopped notices in time, nor that Redis keeps its data. Work on PostgreSQL is made safe by the
-// fence, which refuses what carries an overtaken token; a lease alone excludes nobody for certain.
+// The guarantee: while Redis keeps its data and clocks run at a bounded rate, at most one holder at a time believes
+// that it holds a resource, and each holder learns of its loss before Redis can grant the lease to another. The package
+// does not guarantee that a paused holder notices in time, or that Redis keeps its data. The fence makes work on
+// PostgreSQL safe: it refuses a write whose token has been overtaken. A lease alone does not guarantee exclusion.
 //
 // # Who is authoritative for what
 //
-// Redis orders the grants: the lease key says who holds the resource, and the counter key, which
-// outlives every lease, says which token was issued last. The holder's own clocks say when it must
-// stop. PostgreSQL, through packages fence and fencepost, says which token counts: a token that the
-// fence refuses is replaced by [Lease.Reissue].
+// Redis orders the grants. The lease key says who holds the resource. The counter key outlives every lease and says
+// which token was issued last. The holder's own clocks say when it must stop. PostgreSQL, through packages fence and
+// fencepost, says which token counts: [Lease.Reissue] replaces a token that the fence refuses.
 //
 // # States
 //
@@ -22,37 +20,46 @@
 //	        Release        │ │  deadline passed, key gone, key taken, clock stepped
 //	released ◀─────────────┘ └─────────────▶ lost
 //
-// Both ends are final. The lease's context ends with the state, its cause saying why.
+// Both end states are final. The lease's context ends with the lease, and its cause says why.
 //
 // # The trust window
 //
-// A lease may be relied on from the moment *before* its acquire or its last confirmed renewal was
-// sent, for its TTL less [DriftMargin]. Counting from before the call is what makes a slow answer
-// harmless: however long it took, Redis started the TTL later than the holder did. An answer that
-// arrives after the deadline is a loss, whatever it says. Time is the most that the monotonic clock,
-// the time since boot and the wall clock say has passed, since one stands still while a virtual
-// machine is suspended and another can be stepped.
+// A lease may be relied on for its TTL less [DriftMargin]. That time counts from the moment *before* the acquire, or
+// the last confirmed renewal, was sent. Counting from before the call makes a slow reply harmless: however long the
+// reply took, Redis started the TTL later than the holder did. A reply that arrives after the deadline is a loss,
+// whatever it says. Elapsed time is the largest of what the monotonic clock, the time since boot and the wall clock
+// report, because the first stands still while a virtual machine is suspended and the last can be stepped.
 //
 // # What happens in a term
 //
-// Between grant and end the keeper renews at a third of the TTL (AcquireOptions.RenewEvery), with
-// one renewal under way at a time; a failed one is tried again for as long as time remains. A renewal
-// never creates a key, and neither it nor a release touches a key with another's nonce. No call is
-// sent past the deadline, except the release that cleans up.
+// Between grant and end the keeper renews the lease at a third of its TTL (AcquireOptions.RenewEvery). One renewal is
+// in flight at a time. A failed renewal is retried for as long as time remains. A renewal never creates a key. Neither
+// a renewal nor a release touches a key that carries another holder's nonce. No call is sent past the deadline, except
+// the release that cleans up.
 //
 // # Waiting
 //
-// Waiters of one resource stand in a queue in Redis, first come, first served. A release reserves the
-// lease for the head and tells it by a message; the head then sends its own acquire, so that its
-// trust window begins with its own request. Nobody polls: who waits also watches the holder's TTL by a
-// timer, in case the holder dies, and looks every 25 s at the latest, in case a message is lost.
+// Waiters for one resource stand in a queue in Redis, first come, first served. A release reserves the lease for the
+// head of the queue and notifies it. The head then sends its own acquire, so its trust window begins with its own
+// request. A reservation lasts for twice the round trip that the waiter has measured, between 200 ms and 10 s. Nobody
+// polls. A waiter also watches the holder's TTL with a timer, in case the holder dies, and looks at least every 25 s,
+// in case a message is lost.
+//
+// Waiters may fall silent while their connections stay open: their host lost power, or was cut off. If nobody comes for
+// a reservation, the second waiter in the queue, or the process that released, calls the roll. All waiters are notified
+// at once, the queue starts empty, and those that live rejoin it in the places they had. So a free lease reaches a live
+// waiter within 2 s, however many silent ones stand before it. If round trips take longer than 100 ms, it does so
+// within ten of the longest round trips. There are two exceptions. If the head, the second waiter and the process that
+// released are all silent or dead, the next look of some waiter finds the lease, after 25 s at most. After a holder
+// that died without a release, the time counts from the end of its TTL. A waiter whose subscription is cut when its
+// turn comes loses the turn but keeps its place. A waiter loses its place if it never learned it, because none of its
+// attempts was answered before another process called the roll; it then stands last.
 //
 // # When things fail
 //
-// A lost reply to an acquire is recognised by its nonce: asked again, Redis hands back the same
-// token, and if nobody asks again the key is removed. Redis answering with an error (READONLY, OOM,
-// LOADING) is ErrUnavailable and never ErrHeld. Redis losing its data costs the holders their leases
-// and the counters their values; under a fence the next grant is lifted above every token claimed.
-// A key that somebody else wrote, or one without a TTL, is ErrBadKey, since waiting for it would
-// have no end.
+// A lost reply to an acquire is recognised by its nonce. If the acquire is retried, Redis returns the same token; if
+// not, the key is removed. An error reply from Redis (READONLY, OOM, LOADING) is ErrUnavailable and never ErrHeld. If
+// Redis loses its data, the holders lose their leases and the counters lose their values; under a fence the next grant
+// is raised above every token claimed. A key that another program wrote, or one without a TTL, is ErrBadKey, because
+// waiting for it would never end.
 package lease

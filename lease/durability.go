@@ -4,37 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// runConfirmed runs a script and, where the manager asks for it, has what it wrote confirmed. The two
-// travel in one pipeline, since the confirmation is about what this connection wrote.
-func (s *scripts) runConfirmed(ctx context.Context, script *redis.Script, keys []string, args ...any) (any, error) {
+// runConfirmed runs a script and, if the manager requires it, has its writes confirmed. Both travel in one pipeline,
+// because the confirmation covers what this connection wrote. waited is how long the confirmation took on top of the
+// round trip.
+func (s *scripts) runConfirmed(
+	ctx context.Context,
+	script *redis.Script,
+	keys []string,
+	args ...any,
+) (reply any, waited time.Duration, err error) {
 	if !s.durability.asked() {
-		return script.Run(ctx, s.client, keys, args...).Result()
+		reply, err = script.Run(ctx, s.client, keys, args...).Result()
+		return reply, 0, err
 	}
-	reply, confirmed, err := s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
+	p := s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
 		return script.EvalSha(ctx, pipe, keys, args...)
 	})
-	if redis.HasErrorPrefix(err, "NOSCRIPT") { // a pipeline does not fall back by itself
-		reply, confirmed, err = s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
+	if redis.HasErrorPrefix(p.err, "NOSCRIPT") { // a pipeline does not fall back by itself
+		waited = p.waited
+		p = s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
 			return script.Eval(ctx, pipe, keys, args...)
 		})
 	}
-	if err != nil {
-		return nil, err
+	waited += p.waited
+	if p.err != nil {
+		return nil, waited, p.err
 	}
-	if _, granted := reply.(string); granted && confirmed != nil {
-		return nil, confirmed
+	if _, granted := p.reply.(string); granted && p.unconfirmed != nil {
+		return nil, waited, p.unconfirmed
 	}
-	return reply, nil
+	return p.reply, waited, nil
 }
 
-// pipelined returns the script's reply, why it was not confirmed, and the script's error.
-func (s *scripts) pipelined(ctx context.Context, eval func(redis.Pipeliner) *redis.Cmd) (reply any, confirmed, err error) {
+// confirmation is the outcome of a script whose writes had to be confirmed.
+type confirmation struct {
+	reply       any
+	err         error // the script's
+	unconfirmed error
+	waited      time.Duration
+}
+
+func (s *scripts) pipelined(ctx context.Context, eval func(redis.Pipeliner) *redis.Cmd) confirmation {
 	pipe := s.client.Pipeline()
 	script := eval(pipe)
+	before := pipe.Time(ctx)
 	var wait *redis.Cmd
 	ms := s.durability.Timeout.Milliseconds()
 	if s.durability.LocalAOF {
@@ -42,9 +60,14 @@ func (s *scripts) pipelined(ctx context.Context, eval func(redis.Pipeliner) *red
 	} else {
 		wait = pipe.Do(ctx, "WAIT", s.durability.Replicas, ms)
 	}
+	after := pipe.Time(ctx)
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	reply, err = script.Result()
-	return reply, s.confirmed(wait), err
+	c := confirmation{unconfirmed: s.confirmed(wait)}
+	c.reply, c.err = script.Result()
+	if before.Err() == nil && after.Err() == nil { // two readings of the server's own clock
+		c.waited = max(0, after.Val().Sub(before.Val()))
+	}
+	return c
 }
 
 func (s *scripts) confirmed(wait *redis.Cmd) error {
@@ -59,12 +82,12 @@ func (s *scripts) confirmed(wait *redis.Cmd) error {
 	}
 	switch {
 	case local < 1:
-		return fmt.Errorf("%w: its append-only file is not on disk in time", errUnconfirmed)
+		return fmt.Errorf("%w: its append-only file was not on disk in time", errUnconfirmed)
 	case replicas < int64(s.durability.Replicas):
 		return fmt.Errorf("%w: by %d replicas in time, not %d", errUnconfirmed, replicas, s.durability.Replicas)
 	}
 	return nil
 }
 
-// errUnconfirmed is a grant that was made and not confirmed.
+// errUnconfirmed means that a grant was made and not confirmed.
 var errUnconfirmed = errors.New("grant not confirmed")

@@ -12,12 +12,16 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// A grant that its replica has not confirmed is given back; with the replica following, it is granted.
+// A grant that its replica has not confirmed is given back. Once the replica follows, the lease is granted.
 func TestAGrantMayBeConfirmedByReplicas(t *testing.T) {
 	t.Parallel()
 	s := testenv.Sentinel(t, nil)
 	rdb, follower := testenv.RedisOn(t, s.Primary.URL()), testenv.RedisOn(t, s.Replica.URL())
-	m := manager(t, rdb, lease.Options{Prefix: "p", Durability: lease.Durability{Replicas: 1, Timeout: 300 * time.Millisecond}})
+	m := manager(
+		t,
+		rdb,
+		lease.Options{Prefix: "p", Durability: lease.Durability{Replicas: 1, Timeout: 300 * time.Millisecond}},
+	)
 	l, err := m.TryAcquire(t.Context(), "r", time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +44,25 @@ func TestAGrantMayBeConfirmedByReplicas(t *testing.T) {
 	}
 }
 
+// The time replicas take to confirm says nothing about the distance to the server, on which reservations and the
+// patience of renewals depend.
+func TestAConfirmationIsNoDistance(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second // which a server without replicas waits out
+	b := setup(t, lease.Options{})
+	b.acquire(t, "r", time.Minute, nil)
+	m := manager(t, b.rdb, lease.Options{Prefix: b.prefix, Durability: lease.Durability{Replicas: 1, Timeout: timeout}})
+	began := time.Now()
+	_, err := m.TryAcquire(t.Context(), "r", time.Minute, nil)
+	wantErr(t, err, lease.ErrHeld)
+	if took := time.Since(began); took < timeout {
+		t.Fatalf("refused after %v: nothing was waited for, and the test shows nothing", took)
+	}
+	if trip := lease.RoundTrip(m); trip <= 0 || trip > timeout {
+		t.Errorf("a round trip of up to %v was measured", trip)
+	}
+}
+
 func TestDurabilityIsRefusedWhereItCannotBe(t *testing.T) {
 	t.Parallel()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -51,8 +74,8 @@ func TestDurabilityIsRefusedWhereItCannotBe(t *testing.T) {
 	wantErr(t, err, lease.ErrInvalid)
 }
 
-// WAITAOF is there from Redis 7.2 on. An older server says so, and nothing is held; a newer one without an
-// append-only file says so as well.
+// WAITAOF exists from Redis 7.2 on. An older server reports that, and nothing is held; so does a newer one without an
+// append-only file.
 func TestWAITAOFThatTheServerCannotDoGrantsNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t, "--appendonly", "no")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,7 +13,7 @@ import (
 
 // The outcomes of this package. Compare with errors.Is.
 var (
-	// ErrInvalid: refused before any command was sent: a resource name, TTL or option out of range.
+	// ErrInvalid: refused before any command was sent, because a resource name, TTL or option is out of range.
 	ErrInvalid = token.ErrInvalid
 	// ErrUnavailable: Redis could not answer, or refused for reasons of its own (READONLY, OOM,
 	// LOADING, a key it cannot use). It says nothing about who holds the lease.
@@ -24,34 +25,27 @@ var (
 	// ErrReleased: the cause of a lease context that ended because the holder released the lease.
 	// A call under such a lease returns a *LostError that matches both.
 	ErrReleased = token.ErrReleased
-	// ErrBadKey: a key that the lease needs holds what this library did not write, so waiting for
-	// it would have no end. The error is a *BadKeyError, which matches ErrUnavailable as well.
+	// ErrBadKey: a key that the lease needs holds something that this library did not write, so waiting for it would
+	// never end. The error is a *BadKeyError, which also matches ErrUnavailable.
 	ErrBadKey = errors.New("fencepost: unusable redis key")
 )
 
-// HeldError says who holds a lease, and for how long yet. Its label is "reserved" where the head of the queue has
-// been told to come.
+// HeldError says who holds a lease and for how much longer. Its label is "reserved" if the head of the queue has been
+// told to come.
 type HeldError = token.HeldError
-
-// inLine is a HeldError with the caller's place in the queue.
-type inLine struct {
-	*HeldError
-	place int // from 0; -1 where the caller does not wait
-}
-
-// Unwrap returns what the caller sees of it.
-func (e *inLine) Unwrap() error { return e.HeldError }
 
 // Reason says why a lease was lost.
 type Reason = token.Reason
 
 // The reasons for which a lease is lost.
 const (
-	// ReasonExpired: the deadline passed without a confirmed renewal, or the key was gone.
+	// ReasonExpired: the deadline passed without a confirmed renewal.
 	ReasonExpired Reason = "expired"
+	// ReasonGone: the key disappeared early: it was deleted or evicted, or Redis lost its data.
+	ReasonGone Reason = "gone before its time"
 	// ReasonTaken: the key carries another holder's nonce.
 	ReasonTaken Reason = "taken by another"
-	// ReasonUnreachable: the deadline passed while renewals failed or had no answer; Err has the last failure, if any.
+	// ReasonUnreachable: the deadline passed while renewals failed or were unanswered; Err is the last failure, if any.
 	ReasonUnreachable Reason = "server unreachable"
 	// ReasonClock: the monotonic clock alone would have kept the lease, but the host's wall clock
 	// stepped forward or the host was suspended.
@@ -85,22 +79,21 @@ func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// interpret turns what go-redis returned into this package's outcomes: whatever kept Redis from
-// carrying the script out is ErrUnavailable, and where the caller's context has ended, that shows
-// as well.
+// interpret turns go-redis errors into this package's outcomes. Whatever kept Redis from running the script is
+// ErrUnavailable. If the caller's context has ended, the error matches that too.
 func interpret(ctx context.Context, verb, resource string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		err = errors.Join(err, ended)
+		err = fmt.Errorf("%w: %w", err, ended)
 	}
 	return fmt.Errorf("%w: %s %q: %w", ErrUnavailable, verb, resource, err)
 }
 
-// mayHaveGranted reports whether an acquire that failed may have been carried out all the same: go-redis tries
-// again by itself, and its last error says nothing of an earlier try whose reply was lost. Nothing was granted where
-// the script has the last word, since it looks for the caller's own nonce first, even if it is then not allowed to write.
+// mayHaveGranted reports whether a failed acquire may have granted the lease anyway: go-redis retries by itself, and
+// its last error says nothing about an earlier try whose reply was lost. Nothing was granted if the error comes from
+// the script, which looks for the caller's own nonce first, even if it is then not allowed to write.
 func mayHaveGranted(err error) bool {
 	if errors.Is(err, errUnconfirmed) {
 		return true
@@ -108,5 +101,26 @@ func mayHaveGranted(err error) bool {
 	if errors.Is(err, errNotSent) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {
 		return false
 	}
-	return !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "OOM") && !redis.HasErrorPrefix(err, "NOREPLICAS")
+	return !hasCode(err, "READONLY") && !hasCode(err, "OOM") && !hasCode(err, "NOREPLICAS")
+}
+
+// hasCode reports whether the server refused a script with this error code. Redis before version 7 prefixes the
+// location to the refusal of a command inside a script: "ERR Error running script (…): @user_script:12: WRONGTYPE …".
+// If the script itself returns the refusal, the text is "@user_script: 79: -OOM …".
+func hasCode(err error, code string) bool {
+	if redis.HasErrorPrefix(err, code) {
+		return true
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	const place = "@user_script:"
+	text := answer.Error()
+	last := strings.LastIndex(text, place)
+	if last < 0 {
+		return false
+	}
+	_, refusal, _ := strings.Cut(text[last+len(place):], ": ")
+	return strings.HasPrefix(strings.TrimPrefix(refusal, "-"), code+" ")
 }

@@ -1,27 +1,31 @@
 package lease
 
-import "time"
+import (
+	"time"
 
-// Timer is what a test's clock hands out.
+	"github.com/fencepost-pg/fencepost/internal/clock"
+)
+
+// Timer is the timer of a test's clock.
 type Timer = timer
 
-// FakeClock lets a test say what time it is.
+// FakeClock lets a test set the time.
 type FakeClock struct {
 	NowFunc       func() (t time.Time, boot time.Duration)
 	SinceWallFunc func() time.Duration
 	AfterFuncFunc func(d time.Duration, f func()) Timer
 }
 
-func (c *FakeClock) now() instant {
+func (c *FakeClock) now() clock.Instant {
 	t, boot := c.NowFunc()
-	return instant{time: t, wall: c.SinceWallFunc(), boot: boot}
+	return clock.Instant{Time: t, Wall: c.SinceWallFunc(), Boot: boot}
 }
 
-func (c *FakeClock) monotonic() time.Time { return c.now().time }
+func (c *FakeClock) monotonic() time.Time { return c.now().Time }
 
 func (c *FakeClock) afterFunc(d time.Duration, f func()) timer { return c.AfterFuncFunc(d, f) }
 
-// WithClock returns opts with a clock of the test's own.
+// WithClock returns opts with the test's clock.
 func WithClock(opts Options, c *FakeClock) *Options {
 	opts.clock = c
 	return &opts
@@ -33,8 +37,14 @@ func KeysOf(prefix, resource string) (leaseKey, counterKey string) {
 	return k.lease, k.counter
 }
 
-// IsClosed tells whether a channel has been closed.
+// IsClosed reports whether a channel has been closed.
 func IsClosed(c <-chan struct{}) bool { return isClosed(c) }
 
-// Milliseconds shows what is sent for a duration.
+// Milliseconds exposes the value that is sent for a duration.
 func Milliseconds(d time.Duration) int64 { return milliseconds(d) }
+
+// RoundTrip exposes a manager's estimate of the longest round trip.
+func RoundTrip(m *Manager) time.Duration { return m.backend.roundTrip() }
+
+// HasCode exposes hasCode.
+func HasCode(err error, code string) bool { return hasCode(err, code) }

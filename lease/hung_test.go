@@ -12,7 +12,7 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// stuckHook holds pipelines that name a key, as a connection does whose other end has gone without a word.
+// stuckHook holds pipelines that name a key, as a connection does whose peer has silently gone.
 type stuckHook struct {
 	key     string
 	stuck   chan struct{} // receives one for each pipeline held
@@ -36,7 +36,7 @@ func (h *stuckHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// One renewal hangs in its connection. It has time; others have not, and must not wait behind it.
+// One renewal hangs in its connection. It has time; others do not, and must not wait behind it.
 func TestAHungRenewalHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	prefix := testenv.Prefix(t)
@@ -47,12 +47,12 @@ func TestAHungRenewalHoldsUpNoOther(t *testing.T) {
 	b.m = manager(t, client, lease.Options{Prefix: prefix})
 	b.acquire(t, "patient", time.Minute, &lease.AcquireOptions{RenewEvery: 20 * time.Millisecond})
 	within(t, "a renewal that hangs", 5*time.Second, hook.stuck)
-	const ttl = 500 * time.Millisecond
-	hasty := b.acquire(t, "hasty", ttl, nil)
+	const ttl = 2 * time.Second
+	hasty := b.acquire(t, "hasty", ttl, &lease.AcquireOptions{RenewEvery: ttl / 10})
 	select {
 	case <-hasty.Done():
 		t.Errorf("lost behind a renewal that hangs: %v", hasty.Err())
-	case <-time.After(3 * ttl): // only renewals can have kept it
+	case <-time.After(ttl + ttl/4): // only renewals can have kept it
 	}
 	close(hook.release)
 }

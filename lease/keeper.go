@@ -6,33 +6,33 @@ import (
 	"time"
 )
 
-// keeper renews the leases of one manager and ends them in time. However many there are, it has one
-// timer, and at most maxSenders goroutines while renewals are under way (over a cluster, for each of its nodes):
-// those due together travel together.
+// keeper renews the leases of one manager and ends them in time. It has one timer, however many leases there are, and
+// at most maxSenders goroutines while renewals are in flight (on a cluster, for each node). Renewals that are due
+// together travel together.
 type keeper struct {
 	backend backend
-	clock   clock
+	clock   clocks
 
 	mu      sync.Mutex
 	leases  wakeHeap
 	timer   timer
-	armed   time.Time // when the timer fires; zero where it is not set
+	armed   time.Time // when the timer fires; zero if it is not set
 	pending []*Lease  // to be renewed, each marked as renewing
 	senders int
 }
 
 const (
-	// maxSenders bounds the pipelines under way: one that hangs must not hold up all others.
+	// maxSenders bounds the pipelines in flight: one that hangs must not hold up all others.
 	maxSenders = 4
-	// maxBatch bounds one pipeline, so that its answers come while they are of use.
+	// maxBatch bounds one pipeline, so that its replies arrive in time.
 	maxBatch = 256
-	// slack lets leases that are due within it be renewed together.
+	// slack is how close together leases may be due and still be renewed in one batch.
 	slack = time.Millisecond
 )
 
-func newKeeper(b backend, c clock) *keeper { return &keeper{backend: b, clock: c} }
+func newKeeper(b backend, c clocks) *keeper { return &keeper{backend: b, clock: c} }
 
-// set has a lease woken at a moment. Called with the lease's mu held.
+// set schedules the next wake-up of a lease. Called with the lease's mu held.
 func (k *keeper) set(l *Lease, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +45,7 @@ func (k *keeper) set(l *Lease, at time.Time) {
 	k.arm()
 }
 
-// drop forgets a lease. The timer stays as it is: one look in vain costs less than setting it for every
+// drop removes a lease. The timer stays as it is: one needless wake-up costs less than setting the timer for every
 // lease. Called with the lease's mu held.
 func (k *keeper) drop(l *Lease) {
 	k.mu.Lock()
@@ -55,8 +55,8 @@ func (k *keeper) drop(l *Lease) {
 	}
 }
 
-// arm sets the timer to the first lease. A timer that fires early costs nothing but a look, so it
-// is not moved back. Called with mu held.
+// arm sets the timer for the first lease. A timer that fires early costs only a look, so it is never moved back. Called
+// with mu held.
 func (k *keeper) arm() {
 	if len(k.leases) == 0 {
 		return
@@ -74,7 +74,7 @@ func (k *keeper) arm() {
 	}
 }
 
-// tick is called by the timer.
+// tick runs when the timer fires.
 func (k *keeper) tick() {
 	var renew []*Lease
 	for _, l := range k.due() {
@@ -85,14 +85,14 @@ func (k *keeper) tick() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.pending = append(k.pending, renew...)
-	// Not fewer for those at work already: they may hang.
+	// Running senders do not reduce the number started: they may hang.
 	for batches := (len(k.pending) + maxBatch - 1) / maxBatch; batches > 0 && k.senders < maxSenders; batches-- {
 		k.senders++
 		go k.send()
 	}
 }
 
-// due takes the leases to be woken now off the heap.
+// due removes the leases that are to be woken now from the heap.
 func (k *keeper) due() []*Lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +106,7 @@ func (k *keeper) due() []*Lease {
 	return due
 }
 
-// send renews what is pending, batch by batch, and ends when nothing is.
+// send renews the pending leases, batch by batch, and exits when none is left.
 func (k *keeper) send() {
 	for {
 		k.mu.Lock()
@@ -126,13 +126,13 @@ func (k *keeper) send() {
 	}
 }
 
-// renew sends a batch and hands each lease its answer.
+// renew sends a batch and passes each lease its reply.
 func (k *keeper) renew(leases []*Lease) {
 	start := k.clock.now()
 	batch := make([]renewal, 0, len(leases))
 	for _, l := range leases {
 		ttl := l.currentTTL()
-		if over := l.Err(); over != nil { // while it waited to be sent
+		if over := l.Err(); over != nil { // it ended while it waited to be sent
 			_ = l.renewed(start, ttl, "", over)
 			continue
 		}

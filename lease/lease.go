@@ -7,58 +7,74 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencepost-pg/fencepost/internal/clock"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
 // Lease is one grant: time-bound permission to work on a resource. It is safe for concurrent use.
 //
 // Invariants, while held:
-//   - start was read before the call that last granted or renewed the lease was sent, so Redis
-//     keeps the key at least until start + ttl by a clock of our rate;
+//   - start was read before the call that last granted or renewed the lease was sent, so Redis keeps the key at least
+//     until start + ttl by a clock of our rate;
+//   - a renewal that was sent earlier and arrives late takes none of that time away: see atMost;
 //   - no call under the lease is sent after start + ttl - DriftMargin(ttl);
 //   - once over, it stays over: state only moves from held to lost or released.
 type Lease struct {
 	ident
-	m        *Manager
-	label    string
-	nonce    token.Nonce
-	anew     bool
-	every    time.Duration // 0: not renewed
-	maxHold  time.Duration // 0: no end
-	progress time.Duration // 0: not asked for
-	granted  instant
+	m                *Manager
+	label            string
+	nonce            token.Nonce
+	counterWasAbsent bool
+	every            time.Duration // 0: not renewed
+	maxHold          time.Duration // 0: no end
+	progress         time.Duration // 0: not required
+	granted          clock.Instant
 
-	parent context.Context // without its end: the lease's context begins with its values
+	parent context.Context // without its cancellation; the lease's context inherits its values
 
 	mu       sync.Mutex
-	ctx      context.Context // made when somebody asks for it
+	ctx      context.Context // made on first use
 	cancel   context.CancelCauseFunc
 	token    token.Token
-	start    instant
+	start    clock.Instant
 	ttl      time.Duration
 	over     *LostError    // nil while held
 	lastErr  error         // last failed renewal since start
-	late     bool          // RenewalLate was called since start
-	renewing chan struct{} // closed when the renewal in flight has ended; nil without one
+	toldLate bool          // RenewalLate was called since start
+	atMost   time.Duration // the TTL that a renewal which may still arrive would leave; 0 if none
+	renewing chan struct{} // closed when the renewal in flight has ended; nil if none
 	removed  bool          // a release was answered
+	tell     func()        // runs the caller's code once mu is free; see unlock
 	renewAt  time.Time     // when the next renewal is due
 
-	progressed time.Time // when the work last said that it gets on
+	progressed time.Time // when the work last reported progress
 
 	// The keeper's, under its mu.
 	wakeAt    time.Time
-	heapIndex int // -1 where the lease is not in the heap
+	heapIndex int // -1 if the lease is not in the heap
 }
 
-func (m *Manager) newLease(ctx context.Context, r *request, g grant, start instant) *Lease {
+func (m *Manager) newLease(ctx context.Context, r *request, g grant, start clock.Instant) *Lease {
 	l := &Lease{
-		ident: r.ident, m: m, label: r.label, nonce: r.nonce,
-		anew: g.anew, parent: context.WithoutCancel(ctx), every: r.every, maxHold: r.maxHold, progress: r.progress, granted: start,
-		token: g.token, start: start, ttl: r.ttl,
-		renewAt: start.time.Add(r.every), progressed: start.time, heapIndex: -1,
+		ident:            r.ident,
+		m:                m,
+		label:            r.label,
+		nonce:            r.nonce,
+		counterWasAbsent: g.absent,
+		parent:           context.WithoutCancel(ctx),
+		every:            r.every,
+		maxHold:          r.maxHold,
+		progress:         r.progress,
+		granted:          start,
+		token:            g.token,
+		start:            start,
+		ttl:              r.ttl,
+		renewAt:          start.Time.Add(r.every),
+		progressed:       start.Time,
+		heapIndex:        -1,
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.schedule()
 	return l
 }
@@ -69,26 +85,26 @@ func (l *Lease) Resource() string { return l.resource }
 // Label returns the holder's label.
 func (l *Lease) Label() string { return l.label }
 
-// Nonce returns what proves that the lease is ours. It is a secret.
+// Nonce returns the nonce that proves the lease is ours. It is a secret.
 func (l *Lease) Nonce() token.Nonce { return l.nonce }
 
 // Token returns the fencing token of the grant. Reissue changes it.
 func (l *Lease) Token() token.Token {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	return l.token
 }
 
-// CounterWasAbsent reports whether Redis had no counter for the resource when the lease was
-// granted (or, with a Floor, none above it): it is new, its counter expired, or Redis lost its data.
-func (l *Lease) CounterWasAbsent() bool { return l.anew }
+// CounterWasAbsent reports whether Redis had no counter for the resource when the lease was granted (or, with a Floor,
+// no counter above it). Then the resource is new, its counter expired, or Redis lost its data.
+func (l *Lease) CounterWasAbsent() bool { return l.counterWasAbsent }
 
-// Context returns a context that ends when the lease does, by its deadline at the latest, whether
-// or not Redis answers. Its cause is a *LostError, with ErrReleased behind it after a release. It carries the
-// values of the context that acquired the lease, and not its end.
+// Context returns a context that ends when the lease does, at its deadline at the latest, whether or not Redis answers.
+// Its cause is a *LostError, which wraps ErrReleased after a release. It carries the values of the context that
+// acquired the lease but not its cancellation.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.ctx == nil {
 		l.ctx, l.cancel = context.WithCancelCause(l.parent)
 		if l.over != nil {
@@ -101,47 +117,54 @@ func (l *Lease) Context() context.Context {
 // Done returns the Done channel of the lease's context.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
-// Err returns nil while the lease is held and otherwise a *LostError that says why it is not. It
-// looks at the clocks itself and sends nothing.
+// Err returns nil while the lease is held. Once it is over, Err returns a *LostError that says why. Err reads the
+// clocks itself and sends nothing.
 func (l *Lease) Err() error {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.evaluate()
+	defer l.unlock()
+	return l.evaluate(now)
 }
 
-// Remaining returns how long the lease lasts yet without another renewal: 0 when it is over.
+// Remaining returns how much longer the lease lasts without another renewal. It returns 0 once the lease is over.
 func (l *Lease) Remaining() time.Duration {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.evaluate() != nil {
+	defer l.unlock()
+	if l.evaluate(now) != nil {
 		return 0
 	}
-	now := l.m.opts.clock.now()
-	elapsed, _ := now.since(l.start)
-	left := trusted(l.ttl) - elapsed
+	elapsed, _ := now.Since(l.start)
+	left := trusted(l.ttl) - max(0, elapsed) // it may have been renewed since the clocks were read
 	if l.maxHold > 0 {
-		held, _ := now.since(l.granted)
+		held, _ := now.Since(l.granted)
 		left = min(left, l.maxHold-held)
 	}
 	return max(0, left)
 }
 
+// Shares returns how many servers of a [Quorum] are known to carry the lease, by what each said last, and how many
+// servers there are. Renewals restore missing shares; without a majority they fail. Over a single Redis it is 1 of 1.
+func (l *Lease) Shares() (have, of int) { return l.shares.count() }
+
 // trusted is how long a lease of the given TTL may be relied on.
 func trusted(ttl time.Duration) time.Duration { return ttl - DriftMargin(ttl) }
 
-// evaluate ends the lease if its deadline has passed, and returns why it is over, if it is. Every
-// call begins with it: timers only wake sleepers. Called with mu held.
-func (l *Lease) evaluate() error {
+// now reads the clocks. Called without mu, because Options.WallClock is the caller's code and may call the lease.
+func (l *Lease) now() clock.Instant { return l.m.opts.clock.now() }
+
+// evaluate ends the lease if its deadline has passed, and returns why it is over, if it is. Every call begins with it:
+// the timers only wake sleepers. Called with mu held.
+func (l *Lease) evaluate(now clock.Instant) error {
 	if l.over == nil {
-		now := l.m.opts.clock.now()
-		elapsed, monotonic := now.since(l.start)
-		held, _ := now.since(l.granted)
+		elapsed, monotonic := now.Since(l.start)
+		held, _ := now.Since(l.granted)
 		switch {
 		case elapsed >= trusted(l.ttl):
 			l.expire(now, monotonic)
 		case l.maxHold > 0 && held >= l.maxHold:
 			l.lose(ReasonMaxHold, nil)
-			go l.m.cleanUpAfter(l) // the key has time left that nobody needs
+			go l.m.cleanUpAfter(l) // the key has TTL left that nobody needs
 		}
 	}
 	if l.over == nil {
@@ -150,13 +173,13 @@ func (l *Lease) evaluate() error {
 	return l.over
 }
 
-func (l *Lease) expire(now instant, monotonic time.Duration) {
+func (l *Lease) expire(now clock.Instant, monotonic time.Duration) {
 	switch {
 	case monotonic < trusted(l.ttl):
 		l.lose(ReasonClock, l.lastErr)
 	case l.stalled(now):
 		l.lose(ReasonStalled, nil)
-	case l.lastErr != nil || l.renewing != nil: // a renewal failed, or has had no answer yet
+	case l.lastErr != nil || l.renewing != nil: // a renewal failed or is still unanswered
 		l.lose(ReasonUnreachable, l.lastErr)
 	default:
 		l.lose(ReasonExpired, nil)
@@ -165,26 +188,58 @@ func (l *Lease) expire(now instant, monotonic time.Duration) {
 
 // lose ends the lease. Called with mu held, once.
 func (l *Lease) lose(reason Reason, err error) {
-	l.end(&LostError{Resource: l.resource, Token: l.token, Reason: reason, Err: err})
-	l.m.opts.Logger.Warn("lease lost", "resource", l.resource, "token", l.token, "reason", string(reason), "error", err)
-	if hook, cause := l.m.opts.Hooks.Lost, l.over; hook != nil {
-		go hook(l, cause)
+	cause := &LostError{Resource: l.resource, Token: l.token, Reason: reason, Err: err}
+	l.end(cause)
+	l.tell = func() {
+		attrs := []any{"resource", cause.Resource, "token", cause.Token, "reason", string(reason)}
+		if err != nil {
+			attrs = append(attrs, "error", err)
+		}
+		l.m.opts.Logger.Warn("lease lost", attrs...)
+		if hook := l.m.opts.Hooks.Lost; hook != nil {
+			go hook(l, cause)
+		}
+	}
+}
+
+// unlock releases mu and then runs what lose left in tell: a log handler is the caller's code and may call the lease.
+// Invariant: no code of the caller's runs with mu held, and the clocks are read before mu is taken.
+func (l *Lease) unlock() {
+	tell := l.tell
+	l.tell = nil
+	l.mu.Unlock()
+	if tell != nil {
+		tell()
 	}
 }
 
 func (l *Lease) end(why *LostError) {
 	l.over = why
+	l.shares.giveUp()
 	l.m.keeper.drop(l)
 	if l.cancel != nil {
 		l.cancel(why)
 	}
 }
 
-// Reissue replaces the token by one just above what the fence carries, after the fence refused the
-// token of the grant: Redis had lost its counter, or it had run wild. The lease must still be ours
-// in Redis; its TTL is not touched. ctx bounds the call.
+// Abandon ends a lease that is no longer of use although Redis would still keep it, for example because a fence called
+// its token stale. reason and err become the cause of its end, as with any other loss. The key is removed, by nonce, in
+// the background. Abandon does nothing to a lease that is already over.
+func (l *Lease) Abandon(reason Reason, err error) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.unlock()
+	if l.evaluate(now) == nil {
+		l.lose(reason, err)
+		go l.m.cleanUpAfter(l)
+	}
+}
+
+// Reissue replaces the token by one just above the fence's token. Use it after the fence refused the token of the
+// grant: Redis had lost its counter, or the counter had run wild. The lease must still be ours in Redis; Reissue does
+// not touch its TTL. ctx bounds the call.
 //
-// Errors: ErrLost, ErrUnavailable, ErrInvalid for a fence that leaves no token above it.
+// Errors: ErrLost; ErrUnavailable; ErrInvalid if no token lies above fence.
 func (l *Lease) Reissue(ctx context.Context, fence token.Token) (token.Token, error) {
 	if fence < 0 || fence == token.Max {
 		return 0, invalidf("no token lies above a fence at %d", int64(fence))
@@ -192,8 +247,8 @@ func (l *Lease) Reissue(ctx context.Context, fence token.Token) (token.Token, er
 	if err := l.Err(); err != nil {
 		return 0, err
 	}
-	tok, late, err := do(ctx, func() (token.Token, error) { return l.reissue(ctx, fence) })
-	if late != nil {
+	tok, pending, err := do(ctx, func() (token.Token, error) { return l.reissue(ctx, fence) })
+	if pending != nil {
 		return 0, interpret(ctx, "reissue", l.resource, ctx.Err())
 	}
 	return tok, err
@@ -204,25 +259,26 @@ func (l *Lease) reissue(ctx context.Context, fence token.Token) (token.Token, er
 	if err != nil {
 		return 0, err
 	}
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.settle(answer); err != nil {
+	defer l.unlock()
+	if err := l.settle(now, answer); err != nil {
 		return 0, err
 	}
 	l.token = tok
 	return tok, nil
 }
 
-// settle takes in what a script said about the key. Called with mu held.
-func (l *Lease) settle(answer string) error {
-	if err := l.evaluate(); err != nil {
+// settle applies what a script said about the key. Called with mu held.
+func (l *Lease) settle(now clock.Instant, answer string) error {
+	if err := l.evaluate(now); err != nil {
 		return err
 	}
 	switch answer {
 	case replyRenewed, replyReissued:
 		return nil
 	case replyGone:
-		l.lose(ReasonExpired, nil)
+		l.lose(ReasonGone, nil) // early: evaluate has checked the deadline
 	case replyTaken:
 		l.lose(ReasonTaken, nil)
 	default:
@@ -231,14 +287,14 @@ func (l *Lease) settle(answer string) error {
 	return l.over
 }
 
-// Release gives the lease back: the context ends first, then the key is removed if it is still
-// ours. It runs on a context of its own, bounded by ReleaseTimeout, since a caller whose ctx was
-// cancelled still has to release; ctx gives it its values. No renewal is sent after it returned.
+// Release gives the lease back: it ends the context first and then removes the key if it is still ours. It runs on a
+// context of its own, bounded by ReleaseTimeout, because a caller whose ctx was cancelled still has to release; ctx
+// only supplies values. No renewal is sent after Release has returned.
 //
-// It returns nil when the lease was ours until now, and again when it is called again; ErrLost when
-// it was not, in which case nothing of anybody else's is touched. (Where a reply was lost, go-redis asks again, and
-// the successor may have the lease by then: that reads as ErrLost too, since it cannot be told from a loss.) ErrUnavailable when Redis could
-// not be told, in which case another call tries again and the TTL ends the lease at the latest.
+// It returns nil if the lease was ours until now, and nil again if called again. It returns ErrLost if the lease was no
+// longer ours; it then touches nothing of anybody else's. (If a reply is lost, go-redis retries, and the successor may
+// hold the lease by then. That also reads as ErrLost, because it cannot be told from a loss.) It returns ErrUnavailable
+// if Redis could not be reached; another call then tries again, and the TTL ends the lease at the latest.
 func (l *Lease) Release(ctx context.Context) error {
 	renewing, removed, lost := l.beginRelease()
 	if removed {
@@ -278,9 +334,10 @@ const hangingRenewal = 200 * time.Millisecond
 // beginRelease marks the lease as released if it was held. It returns the renewal in flight, if any,
 // whether an earlier release has been answered, and how the lease was lost before, if it was.
 func (l *Lease) beginRelease() (renewing <-chan struct{}, removed bool, lost error) {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.evaluate(); err == nil {
+	defer l.unlock()
+	if err := l.evaluate(now); err == nil {
 		l.end(&LostError{Resource: l.resource, Token: l.token, Reason: ReasonReleased, Err: ErrReleased})
 	} else if !errors.Is(err, ErrReleased) {
 		return l.renewing, false, err
@@ -292,13 +349,14 @@ func (l *Lease) finishRelease(answer string, err error) error {
 	if err != nil {
 		return err
 	}
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	switch answer {
 	case replyTaken:
 		return &LostError{Resource: l.resource, Token: l.token, Reason: ReasonTaken}
 	case replyGone:
-		if elapsed, _ := l.m.opts.clock.now().since(l.start); elapsed >= trusted(l.ttl) {
+		if elapsed, _ := now.Since(l.start); elapsed >= trusted(l.ttl) {
 			return &LostError{Resource: l.resource, Token: l.token, Reason: ReasonExpired}
 		}
 	}

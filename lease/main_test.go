@@ -12,9 +12,9 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.MainWithExamples(m, 5) }
 
-// bundle is what one test works with: a manager on a real Redis, under a prefix of its own.
+// bundle is the fixture of one test: a manager on a real Redis, under its own prefix.
 type bundle struct {
 	rdb    redis.UniversalClient
 	prefix string
@@ -48,7 +48,7 @@ func (b bundle) acquire(t *testing.T, resource string, ttl time.Duration, opts *
 	return l
 }
 
-// pttl is what Redis says a key has left.
+// pttl returns the remaining time of a key, according to Redis.
 func (b bundle) pttl(t *testing.T, key string) time.Duration {
 	t.Helper()
 	d, err := b.rdb.PTTL(t.Context(), key).Result()
@@ -67,10 +67,10 @@ func (b bundle) exists(t *testing.T, key string) bool {
 	return n == 1
 }
 
-// eventually waits for what Redis or another goroutine does in its own time.
+// eventually waits for something that Redis or another goroutine does in its own time.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
+	deadline := time.NewTimer(30 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -83,8 +83,8 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// renewedSince tells whether a lease has been renewed since: it then has more time left than has passed by. (More than
-// it had is too much to ask: that would be a matter of when one looks.)
+// renewedSince reports whether a lease has been renewed since: it then has more time left than has passed. (Requiring
+// more than it had would depend on when the test looks.)
 func renewedSince(l *lease.Lease) func() bool {
 	left, began := l.Remaining(), time.Now()
 	return func() bool { return l.Remaining() > left-time.Since(began)+5*time.Millisecond }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,22 +11,22 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// Manager grants leases over one Redis: a single server, a primary behind Sentinel, or a cluster.
-// It is safe for concurrent use and needs no closing: it has goroutines and a subscription only
-// while leases are renewed or awaited. The client stays the caller's.
+// Manager grants leases over one Redis: a single server, a primary behind Sentinel, or a cluster. It is safe for
+// concurrent use and need not be closed: it has goroutines and a subscription only while leases are renewed or awaited.
+// The caller keeps ownership of the client.
 //
-// Calls made at the same time over a *redis.Client travel together in pipelines. go-redis's hooks, such as a tracer,
-// see those as pipelines under the context values of one of the calls; renewals, which travel likewise, have none.
+// Concurrent calls over a *redis.Client travel together in pipelines. Hooks of go-redis, such as a tracer, see them as
+// pipelines under the context values of one of the calls. Renewals also travel in pipelines, without context values.
+// go-redis has no hooks for what a subscription sends.
 type Manager struct {
-	backend backend
-	opts    Options
-	keeper  *keeper
-	wakeups *wakeups // nil over a quorum, where nobody is told
+	backend    backend
+	opts       Options
+	keeper     *keeper
+	subscriber *subscriber // nil over a quorum, which notifies nobody
 }
 
-// NewManager makes a Manager on the caller's client. A nil client, a *redis.Ring (which would move
-// resources between servers that know nothing of each other's counters) and options out of range
-// are refused with ErrInvalid. It sends nothing.
+// NewManager makes a Manager on the caller's client. It sends nothing. It refuses with ErrInvalid a nil client, options
+// out of range, and a *redis.Ring, which would move resources between servers that do not share their counters.
 func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
 	if err := checkClient(client); err != nil {
 		return nil, err
@@ -38,7 +39,18 @@ func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
 		return nil, invalidf("a Durability needs a *redis.Client, not a %T", client)
 	}
 	s := newScripts(client, v)
-	return &Manager{backend: &s, opts: v, keeper: newKeeper(&s, v.clock), wakeups: newWakeups(client, v.Prefix)}, nil
+	return &Manager{backend: &s, opts: v, keeper: newKeeper(&s, v.clock), subscriber: newSubscriber(client, v.Prefix)}, nil
+}
+
+// checkClient refuses clients that cannot hold leases. A nil pointer in the interface is a nil client too.
+func checkClient(client redis.UniversalClient) error {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return invalidf("the redis client is nil")
+	}
+	if _, ring := client.(*redis.Ring); ring {
+		return invalidf("a redis.Ring cannot hold leases: its counters do not follow their resources")
+	}
+	return nil
 }
 
 // request is one attempt to acquire.
@@ -49,18 +61,24 @@ type request struct {
 	ttl      time.Duration
 	every    time.Duration // 0: not renewed
 	floor    token.Token
-	waiter   string // in the queue as; "" where the caller does not wait
+	waiter   string   // its name in the queue; "" if the caller does not wait
+	position position // as the last attempt found it
 	maxHold  time.Duration
 	progress time.Duration
 }
 
-// TryAcquire asks for the lease of a resource once, for the given TTL. ctx bounds the call and
-// gives the lease's context its values; its end does not end the lease.
+// TryAcquire asks for the lease of a resource once, for the given TTL. ctx bounds the call and supplies the values of
+// the lease's context; the end of ctx does not end the lease.
 //
-// Errors: ErrInvalid before anything is sent; *HeldError when somebody else holds it; ErrBadKey;
-// ErrUnavailable, after which what may have been granted has been removed, if Redis could be
-// reached; ErrLost when the grant came too late to be used.
-func (m *Manager) TryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *AcquireOptions) (*Lease, error) {
+// Errors: ErrInvalid before anything is sent; *HeldError if somebody else holds the lease; ErrBadKey; ErrUnavailable,
+// after which anything that may have been granted has been removed, if Redis could be reached; ErrLost if the grant
+// came too late to be used.
+func (m *Manager) TryAcquire(
+	ctx context.Context,
+	resource string,
+	ttl time.Duration,
+	opts *AcquireOptions,
+) (*Lease, error) {
 	r, err := m.request(resource, ttl, opts)
 	if err != nil {
 		return nil, err
@@ -99,8 +117,8 @@ func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptio
 	}, nil
 }
 
-// attempt asks once, under a nonce of its own: a clean-up that arrives late must not remove what a
-// later attempt was granted. It returns when ctx ends, whatever the client does.
+// attempt asks once, under a nonce of its own, so that a late clean-up cannot remove what a later attempt was granted.
+// It returns when ctx ends, whatever the client does.
 func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interpret(ctx, "acquire", r.resource, err)
@@ -108,14 +126,15 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	asked := *r
 	asked.nonce = token.NewNonce()
 	asked.secret = asked.nonce.Hex()
-	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs
-	// from whichever try reached the server.
+	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs from the try that
+	// reached the server.
 	start := m.opts.clock.now()
-	g, late, err := m.backend.sendAcquire(ctx, &asked).await(ctx)
-	switch elapsed, _ := m.opts.clock.now().since(start); {
-	case late != nil:
+	g, pending, err := m.backend.sendAcquire(ctx, &asked).await(ctx)
+	r.noted(g.position)
+	switch elapsed, _ := m.opts.clock.now().Since(start); {
+	case pending != nil:
 		m.backend.refresh()
-		m.abandon(ctx, &asked, late)
+		m.abandon(ctx, &asked, pending)
 		return nil, interpret(ctx, "acquire", r.resource, ctx.Err())
 	case err != nil && mayHaveGranted(err):
 		m.abandon(ctx, &asked, nil)
@@ -129,9 +148,18 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	return m.newLease(ctx, &asked, g, start), nil
 }
 
-// do runs a call to Redis and returns early when ctx ends: go-redis does not let a cancelled context
-// interrupt a command under way. late is as with await.
-func do[T any](ctx context.Context, call func() (T, error)) (value T, late func() error, err error) {
+// noted keeps the place for the next attempt. Redis may have to be reminded of it: Redis forgets a waiter whose
+// subscription was cut when a lease was handed on, and forgets all waiters when it loses its data.
+func (r *request) noted(where position) {
+	if where.place == "" {
+		where.place = r.position.place
+	}
+	r.position = where
+}
+
+// do runs a call to Redis and returns early when ctx ends: go-redis does not let a cancelled context interrupt a
+// command in flight. pending is as in await.
+func do[T any](ctx context.Context, call func() (T, error)) (value T, pending func() error, err error) {
 	if ctx.Done() == nil {
 		value, err = call()
 		return value, nil, err
@@ -139,8 +167,8 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, late func(
 	return async(call).await(ctx)
 }
 
-// abandon removes what an attempt may have been granted without our knowing. underWay, where it is not nil, waits
-// for what is still to come of it.
+// abandon removes what an attempt may have been granted without our knowledge. underWay, if not nil, waits for the rest
+// of the attempt.
 func (m *Manager) abandon(ctx context.Context, r *request, underWay func() error) {
 	var err error
 	wait := func() bool {
@@ -154,8 +182,8 @@ func (m *Manager) abandon(ctx context.Context, r *request, underWay func() error
 		if err == nil || mayHaveGranted(err) {
 			m.remove(detached, r.ident)
 		}
-		// It may have taken a place again that the caller has given up. One who still waits keeps it.
-		if underWay != nil && r.waiter != "" && !m.wakeups.waits(r.waiter) {
+		// The attempt may have retaken a place that the caller gave up. A caller that still waits keeps its place.
+		if underWay != nil && r.waiter != "" && !m.subscriber.waits(r.waiter) {
 			m.giveUpPlace(detached, r.ident, r.waiter)
 		}
 	})
@@ -167,13 +195,13 @@ func (m *Manager) remove(ctx context.Context, id ident) {
 	}
 }
 
-// cleanUpAfter removes the key of a lease that is over before its time.
+// cleanUpAfter removes the key of a lease that ended early.
 func (m *Manager) cleanUpAfter(l *Lease) {
 	m.cleanUp(context.Background(), nil, func(ctx context.Context) { m.remove(ctx, l.ident) })
 }
 
-// cleanUp runs what has to be done whether or not ctx has ended: work, if first, where there is one, finds that it is
-// needed. It outlives ctx, within ReleaseTimeout, but does not keep the caller beyond it.
+// cleanUp runs work whether or not ctx has ended. If first is not nil, work runs only if first returns true. cleanUp
+// outlives ctx, within ReleaseTimeout, but does not block the caller beyond the end of ctx.
 func (m *Manager) cleanUp(ctx context.Context, first func() bool, work func(detached context.Context)) {
 	done := make(chan struct{})
 	go func() {

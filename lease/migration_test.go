@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// redirections counts what a cluster's nodes answer instead of doing what they are asked.
+// redirections counts the replies with which a cluster's nodes redirect or refuse commands.
 type redirections struct {
 	asked, moved, ask, tryAgain atomic.Int64
 }
@@ -55,7 +55,7 @@ func (r *redirections) count(err error) {
 	}
 }
 
-// grants is what workers on one resource see.
+// grants is what the workers on one resource record.
 type grants struct {
 	inside atomic.Int32 // holders at this moment
 	late   atomic.Bool  // no further acquires
@@ -65,8 +65,8 @@ type grants struct {
 	turns  chan struct{}
 }
 
-// A slot moves from node to node and back while eight workers acquire, renew and release in it. What the nodes
-// answer meanwhile is unavailability, never a holder; there is one holder at a time, and tokens rise.
+// A slot moves from node to node and back while eight workers acquire, renew and release in it. The nodes' replies
+// meanwhile read as unavailability, never as a holder; there is one holder at a time, and tokens rise.
 func TestASlotThatMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := testenv.Cluster(t, nil)
@@ -109,7 +109,7 @@ func TestASlotThatMovesUnderLoad(t *testing.T) {
 
 const workerLabel = "a worker"
 
-// work acquires, renews and releases until it is late. One half of the workers waits, the other tries.
+// work acquires, renews and releases until it is late. Half of the workers wait, the others try.
 func (g *grants) work(ctx context.Context, t *testing.T, m *lease.Manager, waits bool) {
 	t.Helper()
 	acquire := m.TryAcquire
@@ -139,7 +139,7 @@ func (g *grants) work(ctx context.Context, t *testing.T, m *lease.Manager, waits
 	}
 }
 
-// refused looks at what came instead of success: another holder, or a cluster that is not ready.
+// refused checks the outcome of an attempt without success: another holder, or a cluster that is not ready.
 func (g *grants) refused(ctx context.Context, t *testing.T, err error) {
 	t.Helper()
 	var held *lease.HeldError
@@ -149,7 +149,8 @@ func (g *grants) refused(ctx context.Context, t *testing.T, err error) {
 		t.Errorf("out of time: %v", err)
 		g.late.Store(true)
 	case errors.As(err, &held):
-		if errors.Is(err, lease.ErrUnavailable) || held.Label != workerLabel && held.Label != "reserved" || errors.As(err, &answer) {
+		if errors.Is(err, lease.ErrUnavailable) || held.Label != workerLabel && held.Label != "reserved" ||
+			errors.As(err, &answer) {
 			t.Errorf("not the words of a holder: %v", err)
 		}
 	case !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost):
@@ -171,15 +172,8 @@ func (g *grants) waitTurns(ctx context.Context, t *testing.T, n int) {
 // moveSlot moves a slot to another primary key by key, each step under load.
 func (b onCluster) moveSlot(ctx context.Context, t *testing.T, slot int, seen *redirections, look func()) {
 	t.Helper()
-	from, err := b.cluster.Primary(ctx, slot)
+	from, to, err := b.cluster.BeginMove(ctx, slot)
 	if err != nil {
-		t.Fatal(err)
-	}
-	to := b.cluster.Nodes[0]
-	if to == from {
-		to = b.cluster.Nodes[1]
-	}
-	if err := b.cluster.BeginMove(ctx, slot, from, to); err != nil {
 		t.Fatal(err)
 	}
 	for step := 0; step < 4; step++ {
@@ -195,7 +189,7 @@ func (b onCluster) moveSlot(ctx context.Context, t *testing.T, slot int, seen *r
 	}
 }
 
-// leaseHasItsToken sees that a lease, where there is one, carries a token that its counter has reached.
+// leaseHasItsToken checks that a lease, if there is one, carries a token that its counter has reached.
 func (b onCluster) leaseHasItsToken(t *testing.T, leaseKey, counterKey string) {
 	t.Helper()
 	value, err := b.client.Get(t.Context(), leaseKey).Result()
@@ -217,8 +211,8 @@ func (b onCluster) leaseHasItsToken(t *testing.T, leaseKey, counterKey string) {
 	}
 }
 
-// In a slot that is on the move scripts with several keys are refused for as long as one of them is missing. A
-// holder gets rid of its lease all the same, and whoever waits has it when the move is over.
+// In a migrating slot, scripts with several keys are refused as long as one of the keys is missing. A holder can
+// release its lease anyway, and the waiter gets it when the migration is over.
 func TestAReleaseInASlotOnTheMove(t *testing.T) {
 	t.Parallel()
 	c := testenv.Cluster(t, nil)
@@ -232,15 +226,8 @@ func TestAReleaseInASlotOnTheMove(t *testing.T) {
 	for name, l := range map[string]*lease.Lease{"{r}": alone, "r": holder} {
 		leaseKey, _ := lease.KeysOf(b.prefix, name)
 		slot := b.slot(t, leaseKey)
-		from, err := c.Primary(ctx, slot)
+		from, to, err := c.BeginMove(ctx, slot)
 		if err != nil {
-			t.Fatal(err)
-		}
-		to := c.Nodes[0]
-		if to == from {
-			to = c.Nodes[1]
-		}
-		if err := c.BeginMove(ctx, slot, from, to); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.MoveKeys(ctx, slot, from, to, 1); err != nil {
@@ -249,7 +236,8 @@ func TestAReleaseInASlotOnTheMove(t *testing.T) {
 		if err := l.Release(ctx); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
-		if b.exists(t, leaseKey) {
+		// If the server checks each key by itself, as Valkey does, it may be reserved for the waiter already.
+		if key := b.rdb.Get(ctx, leaseKey).Val(); key != "" && !strings.HasPrefix(key, "~") {
 			t.Errorf("%q is still held", name)
 		}
 		if err := c.FinishMove(ctx, slot, from, to); err != nil {
@@ -263,5 +251,64 @@ func TestAReleaseInASlotOnTheMove(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("the waiter sleeps on beside a free lease")
+	}
+}
+
+// However long the migration takes, the waiter gets the lease when it is over, and need not look for it.
+func TestAReleaseInASlotThatIsOnTheMoveForLong(t *testing.T) {
+	t.Parallel()
+	c := testenv.Cluster(t, nil)
+	b := setupCluster(t, c, lease.Options{})
+	clock := newFiringClock()
+	m, err := lease.NewManager(b.client, lease.WithClock(lease.Options{Prefix: b.prefix}, clock.fake()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	holder, err := m.TryAcquire(ctx, "r", time.Minute, &lease.AcquireOptions{NoRenewal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the timer of the lease", 5*time.Second, clock.set)
+	sleeper := setupCluster(t, c, lease.Options{})
+	waits, err := lease.NewManager(sleeper.client, lease.WithClock(lease.Options{Prefix: b.prefix}, newHandClock().fake()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *lease.Lease, 1)
+	b.queueUp(ctx, t, waits, into(t, got))
+	leaseKey, _ := lease.KeysOf(b.prefix, "r")
+	slot := b.slot(t, leaseKey)
+	from, to, err := c.BeginMove(ctx, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MoveKey(ctx, b.prefix+":{r}:queue", from, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // seconds
+		within(t, "the timer of the next try", 5*time.Second, clock.set)
+		clock.advance(time.Second)
+	}
+	notYet(t, got)
+	if err := c.FinishMove(ctx, slot, from, to); err != nil {
+		t.Fatal(err)
+	}
+	for patience := time.After(10 * time.Second); ; {
+		select {
+		case l := <-got:
+			if l == nil || l.Release(ctx) != nil {
+				t.Error("no lease")
+			}
+			return
+		case <-clock.set:
+			clock.advance(time.Second)
+		case <-patience:
+			t.Fatal("the waiter sleeps on beside a free lease")
+		}
 	}
 }

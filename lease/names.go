@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a lease may be called.
+// Limits on the names of a lease.
 const (
 	// MaxResourceBytes is the longest resource name, in bytes of UTF-8.
 	MaxResourceBytes = 512
@@ -15,15 +15,14 @@ const (
 	MaxLabelBytes = 256
 )
 
-// keys are the Redis keys of one resource. All carry the same hash tag, so that they live in one
-// slot of a cluster.
+// keys are the Redis keys of one resource. All carry the same hash tag, so they live in one slot of a cluster.
 type keys struct{ lease, counter, queue string }
 
 // keysOf builds the keys "<prefix>:{<name>}:lease", "…:token" and "…:queue".
 //
-// Invariant: different pairs of prefix and name give different keys. A prefix has no braces, so the
-// first brace ends it; an encoded name has no braces, so the next brace ends it, and is never
-// empty, so the cluster's hash tag is always the name.
+// Invariant: different pairs of prefix and name give different keys. A prefix has no braces, so the first brace ends
+// it. An encoded name has no braces, so the next brace ends it. The name is never empty, so the cluster's hash tag is
+// always the name.
 func keysOf(prefix, resource string) keys {
 	base := prefix + ":{" + encode(resource) + "}:"
 	all := base + "lease" + base + "token" + base + "queue" // three names of one length, made at once
@@ -31,9 +30,8 @@ func keysOf(prefix, resource string) keys {
 	return keys{lease: all[:each], counter: all[each : 2*each], queue: all[2*each:]}
 }
 
-// encode writes a name with a percent sign and two hexadecimal digits for every byte that could be
-// mistaken for something else in a key. Names are compared byte by byte: composed and decomposed
-// forms of a letter are different names.
+// encode writes a percent sign and two hexadecimal digits for every byte of a name that would be ambiguous in a key.
+// Names are compared byte by byte: composed and decomposed forms of a letter are different names.
 func encode(name string) string {
 	const digits = "0123456789ABCDEF"
 	plain := 0

@@ -75,8 +75,8 @@ func TestCase24_DifferentPairsOfPrefixAndNameGiveDifferentKeys(t *testing.T) {
 	}
 }
 
-// The values are fixed: a release that changes them would let old and new versions work side by
-// side without excluding each other.
+// The values are fixed. If a release changed them, old and new versions would run side by side without excluding each
+// other.
 func TestCase24_KeysAreWhatTheyWere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

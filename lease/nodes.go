@@ -3,15 +3,12 @@ package lease
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// quorum runs the scripts on all nodes in parallel and counts.
+// quorum runs the scripts on all nodes in parallel and counts the replies.
 type quorum struct {
 	nodes    []*node
 	majority int
@@ -21,55 +18,51 @@ type quorum struct {
 
 // node is one of the servers.
 type node struct {
+	index   int
 	scripts *scripts
-	room    chan struct{} // bounds the calls that hang on this node
-
-	mu    sync.Mutex
-	runID string // of the server; "?" where it may not be asked
+	gate    gate
+	who     identity
 }
 
-// maxHanging bounds the calls under way on one node: past that a node that hangs counts as down at once,
-// instead of gathering goroutines.
-const maxHanging = 64
+func newNode(index int, client redis.UniversalClient, opts Options, timeout time.Duration) *node {
+	s := newScripts(client, opts)
+	return &node{index: index, scripts: &s, gate: gate{patience: timeout}}
+}
 
 var (
 	errSlow = errors.New("no answer in time")
 	errBusy = errors.New("too many calls hang on this server")
 )
 
-// answer is what one node said.
+// answer is the reply of one node.
 type answer[T any] struct {
 	node  int
 	value T
 	err   error
 }
 
-// ask calls all nodes in parallel. It returns once all have answered; or, once enough says so, after those
-// still out have had as long again; or at the time limit. Who has not answered by then has errSlow, and what it
-// says later goes to late.
-func ask[T any](ctx context.Context, q *quorum, call func(context.Context, *node) (T, error), enough func([]answer[T]) bool, late func(*node, T, error)) []answer[T] {
+// ask calls all nodes in parallel. It returns once all have answered, or at the time limit. Once enough is satisfied,
+// it waits for the others only for as long again. A node that has not answered by then has errSlow. Its call goes on:
+// call decides what to do with its reply, whether or not the caller still waits for it.
+func ask[T any](
+	ctx context.Context,
+	q *quorum,
+	call func(*node) (T, error),
+	enough func([]answer[T]) bool,
+) []answer[T] {
 	began := time.Now()
 	answers := make([]answer[T], len(q.nodes))
-	heard := make(chan answer[T])
-	over := make(chan struct{})
-	defer close(over)
+	arriving := make(chan answer[T], len(q.nodes)) // so that a node need not wait for a caller that has returned
 	for i, n := range q.nodes {
 		answers[i] = answer[T]{node: i, err: errSlow}
-		go func() {
-			a := askNode(ctx, i, n, call)
-			select {
-			case heard <- a:
-			case <-over:
-				late(n, a.value, a.err)
-			}
-		}()
+		go func() { arriving <- askNode(n, call) }()
 	}
 	limit := time.NewTimer(q.timeout)
 	defer limit.Stop()
 	hurried := false
 	for range q.nodes {
 		select {
-		case a := <-heard:
+		case a := <-arriving:
 			answers[a.node] = a
 		case <-limit.C:
 			return answers
@@ -84,23 +77,38 @@ func ask[T any](ctx context.Context, q *quorum, call func(context.Context, *node
 	return answers
 }
 
-// askNode calls one node, unless too many calls hang there already.
-func askNode[T any](ctx context.Context, i int, n *node, call func(context.Context, *node) (T, error)) answer[T] {
-	a := answer[T]{node: i}
-	select {
-	case n.room <- struct{}{}:
-		a.value, a.err = call(ctx, n)
-		<-n.room
-	default:
+// askNode calls one node, unless calls pile up there because it does not answer.
+func askNode[T any](n *node, call func(*node) (T, error)) answer[T] {
+	a := answer[T]{node: n.index}
+	passage, ok := n.gate.enter(time.Now())
+	if !ok {
 		a.err = errBusy
+		return a
+	}
+	a.value, a.err = call(n)
+	n.gate.leave(time.Now(), passage, spoke(a.err))
+	if !spoke(a.err) && !unsent(a.err) {
+		n.who.forget() // another server may answer there next time
 	}
 	return a
 }
 
-// ignore is for answers that come too late to matter.
-func ignore[T any](*node, T, error) {}
+// spoke reports whether an outcome came from the server itself.
+func spoke(err error) bool {
+	return err == nil || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) || isAnswer(err)
+}
 
-// agree returns how many nodes gave an answer that fits.
+// unsent reports whether an outcome says nothing about the server, because it was not asked, or the call was cut short.
+func unsent(err error) bool {
+	for _, reason := range []error{errNotSent, errStillAsked, errNeverAsked, context.Canceled} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// agree returns how many nodes gave an answer that satisfies fits.
 func agree[T any](answers []answer[T], fits func(answer[T]) bool) int {
 	n := 0
 	for _, a := range answers {
@@ -109,53 +117,4 @@ func agree[T any](answers []answer[T], fits func(answer[T]) bool) int {
 		}
 	}
 	return n
-}
-
-// identify asks a node's server who it is, until it has said so or that it may not be asked. No lock is held while
-// it answers: it may hang. A server that cannot be reached counts as down: it could be one that is reached twice.
-func (n *node) identify(ctx context.Context) error {
-	if n.known() != "" {
-		return nil
-	}
-	info, err := n.scripts.client.Info(ctx, "server").Result()
-	var refusal redis.Error
-	id := ""
-	switch _, rest, found := strings.Cut(info, "run_id:"); {
-	case err == nil && found:
-		id, _, _ = strings.Cut(rest, "\r\n")
-	case err == nil, redis.HasErrorPrefix(err, "NOPERM"):
-		id = unknownServer
-	case !errors.As(err, &refusal):
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.runID = id
-	return nil
-}
-
-// known is what the node's server has said that it is; "" where it has not been asked.
-func (n *node) known() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.runID
-}
-
-// unknownServer is a server that may not be asked who it is.
-const unknownServer = "?"
-
-// sameServer returns an error if two nodes turned out to be one server.
-func (q *quorum) sameServer() error {
-	var seen []string
-	for i, n := range q.nodes {
-		id := n.known()
-		if id == "" || id == unknownServer {
-			continue
-		}
-		if slices.Contains(seen, id) {
-			return invalidf("client %d of the quorum leads to a server that another client leads to", i)
-		}
-		seen = append(seen, id)
-	}
-	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// groups parts leases by the server of a cluster that they live on.
+// groups splits leases by the cluster node they live on.
 func (s *scripts) groups(leases []*Lease) [][]*Lease {
 	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
 		return [][]*Lease{leases}
@@ -27,7 +27,7 @@ func (s *scripts) groups(leases []*Lease) [][]*Lease {
 	return groups
 }
 
-// server is the client of the server that a lease lives on, as far as the cluster's client knows.
+// server is the client of the server that a lease lives on, as far as the cluster client knows.
 func (s *scripts) server(ctx context.Context, l *Lease) redis.UniversalClient {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		if server, err := cluster.MasterForKey(ctx, l.keys.lease); err == nil {
@@ -37,27 +37,23 @@ func (s *scripts) server(ctx context.Context, l *Lease) redis.UniversalClient {
 	return s.client
 }
 
-// renewAll sends one pipeline, of leases of one group. The server may not know the script, which a pipeline
-// cannot teach it, or a slot may have moved: those renewals are sent again one by one.
+// renewAll sends one pipeline with the leases of one group. If the server does not know the script, which a pipeline
+// cannot teach it, or a slot has moved, those renewals are sent again one by one.
 func (s *scripts) renewAll(batch []renewal) {
 	least := MaxTTL
 	for _, b := range batch {
 		least = min(least, b.lease.Remaining())
 	}
-	// go-redis tries again by itself, and must not do so past the first deadline, nor for so long that no
-	// time remains to look for a server that has taken over.
-	ctx, cancel := context.WithTimeout(context.Background(), max(least/3, 20*time.Millisecond))
+	try, whole := s.patience(least)
+	// go-redis retries by itself and must not do so past the first deadline.
+	ctx, cancel := context.WithTimeout(context.Background(), whole)
 	defer cancel()
-	pipe := s.patient(s.server(ctx, batch[0].lease), least).Pipeline()
-	answers, failed := make([]*redis.Cmd, len(batch)), false
-	for i, b := range batch {
-		answers[i] = pipe.EvalSha(ctx, s.renew.Hash(), []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i := range batch {
+	failed := false
+	for i, a := range s.renewTogether(ctx, batch, s.trips.long(least), try) {
 		b := &batch[i]
-		b.answer, b.err = answers[i].Text()
-		if redis.HasErrorPrefix(b.err, "NOSCRIPT") || redis.HasErrorPrefix(b.err, "MOVED") || redis.HasErrorPrefix(b.err, "ASK") {
+		b.answer, b.err = a.answer, a.err
+		if redis.HasErrorPrefix(b.err, "NOSCRIPT") || redis.HasErrorPrefix(b.err, "MOVED") ||
+			redis.HasErrorPrefix(b.err, "ASK") {
 			b.answer, b.err = s.runRenew(ctx, b.lease.ident, b.ttl)
 		} else {
 			failed = failed || b.err != nil
@@ -69,24 +65,101 @@ func (s *scripts) renewAll(batch []renewal) {
 	}
 }
 
-// refresh has the client of a cluster look again which server has which slots: by itself it goes on dialling one
-// that is no more for up to a minute.
+// patience is how long one try of a renewal may take, and how long all tries together may take, if that much time
+// remains. A connection that hangs has to be given up while another, or a server that has taken over, can still save
+// the lease. But a try is never given up before the server can have answered, by the round trips measured so far.
+func (s *scripts) patience(remains time.Duration) (try, whole time.Duration) {
+	const least = 20 * time.Millisecond
+	trip := s.trips.longest()
+	try = min(max(remains/5, 2*trip), max(remains, least))
+	return max(try, least), max(remains/3, try, least)
+}
+
+// renewTogether sends one pipeline and returns one answer for each renewal of the batch. With teach, the first renewal
+// carries the script itself. That costs bytes, and saves a round trip if the server has lost the script.
+func (s *scripts) renewTogether(ctx context.Context, batch []renewal, teach bool, try time.Duration) []renewal {
+	server, cluster := s.patient(try)
+	pipe := server.Pipeline()
+	sent := make([]*redis.Cmd, len(batch))
+	for i, b := range batch {
+		send := s.renew.EvalSha
+		if teach && i == 0 {
+			send = s.renew.Eval
+		}
+		sent[i] = send(ctx, pipe, []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
+	}
+	answered := func() ([]renewal, error) {
+		began := time.Now()
+		_, err := pipe.Exec(ctx) // each command has its own error
+		s.trips.ended(began, err)
+		answers := make([]renewal, len(batch))
+		for i, cmd := range sent {
+			answers[i].answer, answers[i].err = cmd.Text()
+		}
+		return answers, nil
+	}
+	if !cluster {
+		answers, _ := answered()
+		return answers
+	}
+	limit, cancel := context.WithTimeout(ctx, try)
+	defer cancel()
+	answers, pending, _ := async(answered).await(limit)
+	if pending != nil {
+		answers = make([]renewal, len(batch))
+		for i := range answers {
+			answers[i].err = limit.Err()
+		}
+	}
+	return answers
+}
+
+// refresh makes a cluster client look up again which server has which slots. By itself it keeps dialling a dead server
+// for up to a minute.
 func (s *scripts) refresh() {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background()) // in the background
 	}
 }
 
-// patient returns a client with no more patience than the leases have time: a connection that hangs
-// has to be given up while another can still save them. go-redis tries up to four times.
-func (s *scripts) patient(server redis.UniversalClient, least time.Duration) redis.UniversalClient {
-	client, ok := server.(*redis.Client)
+// pipeliner makes pipelines.
+type pipeliner interface{ Pipeline() redis.Pipeliner }
+
+// patient returns a pipeliner that gives one try at most the given time and calls the hooks of the caller's client.
+// go-redis tries up to four times. A cluster client has no such setting, and a client of one of its nodes would not
+// call the cluster client's hooks; for a cluster, the caller limits its own wait instead.
+func (s *scripts) patient(try time.Duration) (client pipeliner, cluster bool) {
+	one, ok := s.client.(*redis.Client)
 	if !ok {
-		return server
+		return s.client, true
 	}
-	try, own := max(least/5, 20*time.Millisecond), client.Options().ReadTimeout
-	if own <= 0 || try < own {
-		return client.WithTimeout(try)
+	if own := one.Options().ReadTimeout; own <= 0 || try < own {
+		return hooked(one, one.WithTimeout(try)), false
 	}
-	return client
+	return one, false
+}
+
+// hooked returns a pipeliner that calls the hooks of client and sends through by. The copy that WithTimeout makes calls
+// none of the hooks. A Conn does call them. It takes a connection only when it sends, which this one never does.
+func hooked(client, by *redis.Client) pipeliner {
+	conn := client.Conn()
+	conn.AddHook(detour{by})
+	return conn
+}
+
+// detour is the innermost hook: commands that have passed the others go through its client.
+type detour struct{ by *redis.Client }
+
+func (d detour) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (d detour) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		pipe := d.by.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd) // it is queued
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
 }

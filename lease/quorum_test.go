@@ -19,7 +19,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// five is a quorum of five real servers, each behind a proxy; straight goes around them.
+// five is a quorum of five real servers, each behind a proxy; straight bypasses the proxies.
 type five struct {
 	q        *lease.Quorum
 	servers  []*services.Redis
@@ -34,13 +34,18 @@ func setupFive(t *testing.T, opts lease.QuorumOptions) *five {
 	for range 5 {
 		server := testenv.OwnRedis(t)
 		proxy := faults.NewProxy(t, server.Addr())
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1, DialTimeout: 200 * time.Millisecond, ReadTimeout: 300 * time.Millisecond})
+		client := redis.NewClient(
+			&redis.Options{Addr: proxy.Addr(), MaxRetries: -1, DialTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second},
+		)
 		t.Cleanup(func() { _ = client.Close() })
 		f.servers, f.proxies = append(f.servers, server), append(f.proxies, proxy)
 		f.straight = append(f.straight, testenv.RedisOn(t, server.URL()))
 		clients = append(clients, client)
 	}
 	opts.Prefix = "p"
+	if opts.NodeTimeout == 0 {
+		opts.NodeTimeout = 5 * time.Second // the machine may have other work
+	}
 	q, err := lease.NewQuorum(clients, &opts)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +66,7 @@ func (f *five) setCounter(t *testing.T, node int, n string) {
 	}
 }
 
-// shares is how many servers carry the lease.
+// shares returns how many servers carry the lease.
 func (f *five) shares(t *testing.T) (n int) {
 	t.Helper()
 	for _, rdb := range f.straight {
@@ -78,7 +83,7 @@ func (f *five) take(t *testing.T, down ...int) token.Token {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	// A share that arrives late at a server that is cut off then stays for its TTL, so that has to be short.
+	// A share that arrives late at a server that is cut off stays for its TTL, so the TTL has to be short.
 	l, err := f.q.Acquire(ctx, "r", 5*time.Second, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +91,7 @@ func (f *five) take(t *testing.T, down ...int) token.Token {
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// A release is done once a majority has it; the others are not cut off before they do.
+	// A release ends once a majority has it; the others are not cut off before they have it too.
 	eventually(t, "no share to be left", func() bool { return f.shares(t) == 0 })
 	for _, i := range down {
 		f.proxies[i].Heal()
@@ -121,7 +126,7 @@ func TestCase05_TokensOfAQuorumRiseWhicheverMajorityAnswers(t *testing.T) {
 	eventually(t, "no share to be left", func() bool { return f.shares(t) == 0 })
 }
 
-// The control: without the write-back the next majority knows nothing of the token before.
+// The control: without the write-back the next majority knows nothing of the earlier token.
 func TestCase05Control_WithoutTheWriteBack(t *testing.T) {
 	t.Parallel()
 	f := setupFive(t, lease.QuorumOptions{})
@@ -140,17 +145,18 @@ func TestCase05Control_WithoutTheWriteBack(t *testing.T) {
 
 func TestAQuorumLivesWithAMinorityDown(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
-	f := setupFive(t, lease.QuorumOptions{NodeTimeout: 700 * time.Millisecond})
+	const ttl = 10 * time.Second
+	const limit = 5 * time.Second
+	f := setupFive(t, lease.QuorumOptions{NodeTimeout: limit})
 	f.take(t) // scripts loaded, servers known
 	f.proxies[0].Hang()
 	defer f.proxies[0].Resume()
 	began := time.Now()
 	l, err := f.q.TryAcquire(t.Context(), "r", ttl, &lease.AcquireOptions{RenewEvery: 100 * time.Millisecond})
-	if took := time.Since(began); err != nil || took > time.Second {
+	if took := time.Since(began); err != nil || took >= limit {
 		t.Fatalf("one hung server: %v after %v", err, took)
 	}
-	// What reaches a hung server late stays there for its TTL at the most.
+	// A share that reaches a hung server late stays there for its TTL at most.
 	_, err = f.q.TryAcquire(t.Context(), "r", ttl, nil)
 	var held *lease.HeldError
 	if !errors.As(err, &held) || held.TTL <= 0 || held.TTL > ttl {
@@ -172,17 +178,18 @@ func TestAQuorumLivesWithAMinorityDown(t *testing.T) {
 	eventually(t, "no share to be left", func() bool { return f.shares(t) == 0 })
 }
 
-// A server that hangs from the first call on has not even said yet which server it is.
+// A server that hangs from the first call on has not even identified itself.
 func TestAServerThatHangsAtFirstCostsNoMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
+	const limit = 2 * time.Second
 	f := setupFive(t, lease.QuorumOptions{})
 	var clients []redis.UniversalClient
 	for _, proxy := range f.proxies { // more patient than the limit
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second})
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Minute})
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
-	q, err := lease.NewQuorum(clients, &lease.QuorumOptions{Options: lease.Options{Prefix: "p"}, NodeTimeout: 300 * time.Millisecond})
+	q, err := lease.NewQuorum(clients, &lease.QuorumOptions{Options: lease.Options{Prefix: "p"}, NodeTimeout: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +198,7 @@ func TestAServerThatHangsAtFirstCostsNoMoreThanItsLimit(t *testing.T) {
 	for range 3 {
 		began := time.Now()
 		l, err := q.TryAcquire(t.Context(), "r", time.Minute, nil)
-		if took := time.Since(began); err != nil || took > time.Second {
+		if took := time.Since(began); err != nil || took > 3*limit { // acquire, and a machine with other work
 			t.Fatalf("%v after %v", err, took)
 		}
 		if err := l.Release(t.Context()); err != nil {
@@ -224,26 +231,33 @@ func TestAQuorumWithoutAMajorityGrantsNothing(t *testing.T) {
 
 func TestAQuorumIsLostWithItsMajority(t *testing.T) {
 	t.Parallel()
-	f := setupFive(t, lease.QuorumOptions{NodeTimeout: 100 * time.Millisecond})
+	f := setupFive(t, lease.QuorumOptions{NodeTimeout: time.Second})
 	acquire := func(resource string) *lease.Lease {
-		l, err := f.q.TryAcquire(t.Context(), resource, 900*time.Millisecond, &lease.AcquireOptions{RenewEvery: 200 * time.Millisecond})
+		l, err := f.q.TryAcquire(
+			t.Context(),
+			resource,
+			3*time.Second,
+			&lease.AcquireOptions{RenewEvery: 200 * time.Millisecond},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
 	gone, cut := acquire("gone"), acquire("cut")
-	for i := range 3 {
-		if err := f.straight[i].Del(t.Context(), "p:{gone}:lease").Err(); err != nil {
-			t.Fatal(err)
+	eventually(t, "the loss of the keys", func() bool {
+		for i := range 3 { // a renewal between two of them gives the first its share again
+			if err := f.straight[i].Del(t.Context(), "p:{gone}:lease").Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	within(t, "the loss of the keys", 600*time.Millisecond, gone.Done())
-	wantReason(t, gone.Err(), lease.ReasonExpired)
+		return gone.Err() != nil
+	})
+	wantReason(t, gone.Err(), lease.ReasonGone)
 	for i := range 3 {
 		f.proxies[i].Cut()
 	}
-	within(t, "the loss of the servers", 3*time.Second, cut.Done())
+	within(t, "the loss of the servers", 10*time.Second, cut.Done())
 	wantReason(t, cut.Err(), lease.ReasonUnreachable)
 }
 
@@ -273,7 +287,7 @@ func TestAServerCountsOnce(t *testing.T) {
 	}
 }
 
-// Servers are killed and come back empty one after the other; leases go on, and their tokens rise.
+// Servers are killed and come back empty one after the other. Leases continue, and their tokens rise.
 func TestAQuorumOutlivesServersThatComeBackEmpty(t *testing.T) {
 	t.Parallel()
 	f := setupFive(t, lease.QuorumOptions{})
@@ -293,9 +307,10 @@ func TestAQuorumOutlivesServersThatComeBackEmpty(t *testing.T) {
 // A server that hangs does not cost leases that are shorter than its limit.
 func TestAHungServerDoesNotCostShortLeases(t *testing.T) {
 	t.Parallel()
-	f := setupFive(t, lease.QuorumOptions{NodeTimeout: 2 * time.Second})
+	const ttl = 3 * time.Second
+	f := setupFive(t, lease.QuorumOptions{NodeTimeout: 3 * ttl})
 	f.take(t)
-	l, err := f.q.TryAcquire(t.Context(), "r", 900*time.Millisecond, &lease.AcquireOptions{RenewEvery: 100 * time.Millisecond})
+	l, err := f.q.TryAcquire(t.Context(), "r", ttl, &lease.AcquireOptions{RenewEvery: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +318,7 @@ func TestAHungServerDoesNotCostShortLeases(t *testing.T) {
 	select {
 	case <-l.Done():
 		t.Errorf("lost: %v", l.Err())
-	case <-time.After(3 * time.Second): // only renewals can have kept it
+	case <-time.After(ttl + ttl/2): // only renewals can have kept it
 	}
 	f.proxies[0].Resume()
 	if err := l.Release(t.Context()); err != nil {
@@ -311,7 +326,7 @@ func TestAHungServerDoesNotCostShortLeases(t *testing.T) {
 	}
 }
 
-// A quorum of any size lives with a minority down, and grants nothing with a majority down.
+// A quorum of any size tolerates a minority that is down, and grants nothing if a majority is down.
 func TestAQuorumOfThreeFiveOrSeven(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{3, 5, 7} {

@@ -6,71 +6,88 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fencepost-pg/fencepost/token"
 )
 
 func (q *quorum) sendAcquire(ctx context.Context, r *request) future[grant] {
-	return async(func() (grant, error) { return q.runAcquire(ctx, r) })
+	var calls context.Context
+	calls, r.shares = newShares(ctx, len(q.nodes), r.label)
+	return async(func() (grant, error) { return q.runAcquire(ctx, calls, r) })
 }
 
 func (q *quorum) sendRelease(ctx context.Context, id ident) future[string] {
 	return async(func() (string, error) { return q.runRelease(ctx, id) })
 }
 
-func (q *quorum) runAcquire(ctx context.Context, r *request) (grant, error) {
+// runAcquire asks all nodes, under calls, and continues once a majority has answered. Nodes that grant the lease later
+// keep their shares.
+func (q *quorum) runAcquire(ctx, calls context.Context, r *request) (grant, error) {
 	granted := func(a answer[grant]) bool { return a.err == nil }
-	answers := ask(ctx, q, func(ctx context.Context, n *node) (grant, error) {
-		if err := n.identify(ctx); err != nil {
-			return grant{}, fmt.Errorf("asking who it is: %w", err)
-		}
-		return n.scripts.sendAcquire(ctx, r).wait()
-	}, func(answers []answer[grant]) bool { return agree(answers, granted) >= q.majority }, func(n *node, _ grant, err error) {
-		// A share that comes too late to be counted is given back: it would block the node.
-		if err == nil || mayHaveGranted(err) {
-			q.giveBack(n, r.ident)
-		}
-	})
-	if err := q.sameServer(); err != nil {
+	answers := ask(ctx, q, func(n *node) (grant, error) { return q.acquireOn(calls, n, r) },
+		func(answers []answer[grant]) bool { return agree(answers, granted) >= q.majority })
+	g, err := grant{}, q.sameServer()
+	switch {
+	case err != nil:
+	case agree(answers, granted) < q.majority:
+		err = q.refusal(r, answers)
+	default:
+		g, err = q.settleToken(ctx, r, answers)
+	}
+	if err != nil {
 		q.giveBackAll(r.ident)
 		return grant{}, err
 	}
-	if agree(answers, granted) < q.majority {
-		q.giveBackAll(r.ident)
-		return grant{}, q.refusal(r, answers)
+	return g, nil
+}
+
+// acquireOn asks one node. Its reply may come long after the lease was granted, held, renewed or released.
+func (q *quorum) acquireOn(ctx context.Context, n *node, r *request) (grant, error) {
+	if err := n.identify(ctx, q.timeout); err != nil {
+		return grant{}, fmt.Errorf("asking who it is: %w", err)
 	}
-	g, err := q.settleToken(ctx, r, answers)
-	if err != nil {
-		q.giveBackAll(r.ident)
+	if !r.shares.begin(n.index) {
+		return grant{}, errNotSent
+	}
+	g, err := n.scripts.sendAcquire(ctx, r).wait()
+	says := saysUnknown
+	if err == nil {
+		says = saysOurs
+	} else if !mayHaveGranted(err) {
+		says = saysAbsent
+	}
+	if lease, held := r.shares.held(); err == nil && held && g.token < lease {
+		// Its counter lags, and a later majority may need it.
+		_, _ = n.scripts.runFill(ctx, r.ident, r.label, r.ttl, lease)
+	}
+	if r.shares.end(n.index, says) {
+		_ = q.remove(n, r.ident)
 	}
 	return g, err
 }
 
-// settleToken takes the highest token among those granted. Where they differ it is written back, so that every
-// later majority meets it; the lease does not count as held before.
+// settleToken takes the highest of the granted tokens. If they differ, it writes the highest back, so that every later
+// majority meets it. The lease does not count as held before that.
 func (q *quorum) settleToken(ctx context.Context, r *request, answers []answer[grant]) (grant, error) {
-	g, same := grant{anew: true}, true
+	g, same := grant{absent: true}, true
 	for _, a := range answers {
 		if a.err != nil {
 			continue
 		}
 		same = same && (g.token == 0 || g.token == a.value.token)
 		g.token = max(g.token, a.value.token)
-		g.anew = g.anew && a.value.anew
+		g.absent = g.absent && a.value.absent
 	}
-	if same {
-		return g, nil
+	if !same {
+		if written := q.writeToken(ctx, r.ident, g.token-1); agree(written, is(replyReissued)) < q.majority {
+			// This includes servers that lost their data after they granted it: nobody holds the lease yet, so nobody
+			// can lose it.
+			return grant{}, q.report(r.resource, replyReissued, written)
+		}
 	}
-	answer, _, err := q.runReissue(ctx, r.ident, g.token-1)
-	switch {
-	case err != nil:
-		return grant{}, err
-	case answer != replyReissued:
-		return grant{}, &LostError{Resource: r.resource, Token: g.token, Reason: ReasonExpired}
-	}
+	r.shares.setToken(g.token)
 	return g, nil
 }
 
@@ -92,93 +109,180 @@ func (q *quorum) refusal(r *request, answers []answer[grant]) error {
 	if last == nil || report.Granted+len(remaining) < q.majority {
 		return report
 	}
-	// It may be free once as many shares as are missing have run out.
+	// The lease may be free once as many shares as are missing have expired.
 	slices.Sort(remaining)
 	return &HeldError{
 		Resource: r.resource, TTL: remaining[min(q.majority-report.Granted, len(remaining))-1], Label: last.Label,
 	}
 }
 
-// giveBackAll removes what was granted, everywhere, without keeping the caller.
+// giveBackAll gives a nonce up and removes its shares everywhere, without blocking the caller. The calls to nodes that
+// have yet to answer do so themselves; see shares.
 func (q *quorum) giveBackAll(id ident) {
+	id.shares.giveUp()
 	for _, n := range q.nodes {
-		go q.giveBack(n, id)
+		if sent, asked := id.shares.asked(n.index); sent && !asked {
+			go askNode(n, func(n *node) (struct{}, error) { return struct{}{}, q.remove(n, id) })
+		}
 	}
 }
 
-func (q *quorum) giveBack(n *node, id ident) {
+// remove gives a node's share back. Called once the nonce is over.
+func (q *quorum) remove(n *node, id ident) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.opts.ReleaseTimeout)
 	defer cancel()
-	a := askNode(ctx, 0, n, func(ctx context.Context, n *node) (string, error) { return n.scripts.runRelease(ctx, id) })
-	if a.err != nil {
-		q.opts.Logger.Warn("share of a lease may stay until its TTL ends", "resource", id.resource, "error", a.err)
+	answer, err := n.scripts.runRelease(ctx, id)
+	id.shares.hear(n.index, answer, err)
+	if err != nil {
+		q.opts.Logger.Warn(
+			"share of a lease may stay until its TTL ends",
+			"resource",
+			id.resource,
+			"server",
+			n.index,
+			"error",
+			err,
+		)
 	}
+	return err
 }
 
-// decide makes one answer of many: good once a majority gave it; gone or taken once so many did that none can; and
-// otherwise the report.
+// is matches nodes that answered with the given word.
+func is(word string) func(answer[string]) bool {
+	return func(a answer[string]) bool { return a.err == nil && a.value == word }
+}
+
+// decide makes one answer of many: good once a majority gave it; gone or taken once so many gave those that no majority
+// is possible; otherwise the report.
 func (q *quorum) decide(resource, good string, answers []answer[string]) (string, error) {
-	said := func(word string) int {
-		return agree(answers, func(a answer[string]) bool { return a.err == nil && a.value == word })
-	}
-	taken, gone := said(replyTaken), said(replyGone)
+	taken, gone := agree(answers, is(replyTaken)), agree(answers, is(replyGone))
 	switch {
-	case said(good) >= q.majority:
+	case agree(answers, is(good)) >= q.majority:
 		return good, nil
 	case taken+gone > len(q.nodes)-q.majority && taken > 0:
 		return replyTaken, nil
 	case taken+gone > len(q.nodes)-q.majority:
 		return replyGone, nil
 	}
-	report := &QuorumError{Resource: resource, Granted: said(good), Need: q.majority, Nodes: make([]error, len(answers))}
+	return "", q.report(resource, good, answers)
+}
+
+// report says which nodes did what was asked, and why the others did not.
+func (q *quorum) report(resource, good string, answers []answer[string]) error {
+	report := &QuorumError{
+		Resource: resource, Granted: agree(answers, is(good)), Need: q.majority, Nodes: make([]error, len(answers)),
+	}
 	for i, a := range answers {
 		report.Nodes[i] = a.err
 		if a.err == nil && a.value != good {
 			report.Nodes[i] = errors.New(a.value)
 		}
 	}
-	return "", report
+	return report
+}
+
+// askWords asks all nodes for one word about their shares and records what each says. A majority of good is enough.
+func (q *quorum) askWords(
+	ctx context.Context,
+	id ident,
+	good string,
+	call func(*node) (string, error),
+) []answer[string] {
+	return ask(ctx, q, func(n *node) (string, error) {
+		word, err := call(n)
+		id.shares.hear(n.index, word, err)
+		return word, err
+	}, func(answers []answer[string]) bool { return agree(answers, is(good)) >= q.majority })
 }
 
 func (q *quorum) runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error) {
-	answers := ask(ctx, q, func(ctx context.Context, n *node) (string, error) {
-		word, _, err := n.scripts.runReissue(ctx, id, fence)
-		return word, err
-	}, q.settled(replyReissued), ignore[string])
-	word, err := q.decide(id.resource, replyReissued, answers)
+	word, err := q.decide(id.resource, replyReissued, q.writeToken(ctx, id, fence))
+	if word == replyReissued {
+		id.shares.setToken(fence + 1)
+	}
 	return word, fence + 1, err
 }
 
-// settled is enough of an answer for those that change what is there.
-func (q *quorum) settled(good string) func([]answer[string]) bool {
-	return func(answers []answer[string]) bool {
-		return agree(answers, func(a answer[string]) bool { return a.err == nil && a.value == good }) >= q.majority
-	}
+// writeToken makes the nodes that carry the lease number it just above a fence.
+func (q *quorum) writeToken(ctx context.Context, id ident, fence token.Token) []answer[string] {
+	return q.askWords(ctx, id, replyReissued, func(n *node) (string, error) {
+		word, _, err := n.scripts.runReissue(ctx, id, fence)
+		return word, err
+	})
 }
 
+// Reasons not to send a release to a node.
+var (
+	errStillAsked = errors.New("not released: the acquire is not answered yet, and the share is given back once it is")
+	errNeverAsked = errors.New("never asked for the lease")
+)
+
 func (q *quorum) runRelease(ctx context.Context, id ident) (string, error) {
-	answers := ask(ctx, q, func(ctx context.Context, n *node) (string, error) { return n.scripts.sendRelease(ctx, id).wait() },
-		q.settled(replyReleased), ignore[string])
+	id.shares.giveUp()
+	answers := q.askWords(ctx, id, replyReleased, func(n *node) (string, error) {
+		switch sent, asked := id.shares.asked(n.index); {
+		case asked:
+			return "", errStillAsked
+		case !sent:
+			return "", errNeverAsked
+		}
+		return n.scripts.sendRelease(ctx, id).wait()
+	})
+	for i, a := range answers {
+		if errors.Is(a.err, errNeverAsked) {
+			answers[i] = answer[string]{node: i, value: replyGone}
+		}
+	}
 	return q.decide(id.resource, replyReleased, answers)
 }
 
 func (q *quorum) runLeave(context.Context, ident, string) error { return nil } // there is no queue
 
 func (q *quorum) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
-	answers := ask(ctx, q, func(ctx context.Context, n *node) (string, error) { return n.scripts.runRenew(ctx, id, ttl) },
-		q.settled(replyRenewed), ignore[string])
-	return q.decide(id.resource, replyRenewed, answers)
+	answers := q.askWords(ctx, id, replyRenewed, func(n *node) (string, error) { return n.scripts.runRenew(ctx, id, ttl) })
+	return q.renewed(id, ttl, answers)
 }
 
-// renewAll renews a batch with one pipeline per node, and gives nodes that lost a lease its share back, while a
-// majority confirms it.
+func (q *quorum) runShorten(ctx context.Context, id ident, ttl time.Duration) (word string, open bool, err error) {
+	var retried atomic.Bool
+	answers := q.askWords(ctx, id, replyRenewed, func(n *node) (string, error) {
+		word, open, err := n.scripts.runShorten(ctx, id, ttl)
+		if open {
+			retried.Store(true)
+		}
+		return word, err
+	})
+	// A server that has not answered yet may carry it out after a later renewal that it confirms.
+	open = agree(answers, func(a answer[string]) bool { return a.err == nil }) < len(q.nodes) || retried.Load()
+	word, err = q.renewed(id, ttl, answers)
+	return word, open, err
+}
+
+// renewed makes one answer of the replies to a renewal.
+func (q *quorum) renewed(id ident, ttl time.Duration, answers []answer[string]) (string, error) {
+	word, err := q.decide(id.resource, replyRenewed, answers)
+	if word == replyRenewed {
+		q.fill(id, ttl)
+	}
+	return word, err
+}
+
+// renewAll renews a batch with one pipeline per node. It restores shares on nodes that lost them, if a majority
+// confirms the lease.
 func (q *quorum) renewAll(batch []renewal) {
 	asked := slices.Clone(batch) // a node that answers late may still read it
-	perNode := ask(context.Background(), q, func(_ context.Context, n *node) ([]renewal, error) {
-		mine := slices.Clone(asked)
-		n.scripts.renewAll(mine)
-		return mine, nil
-	}, func(answers []answer[[]renewal]) bool { return agree(answers, allRenewed) >= q.majority }, ignore[[]renewal])
+	perNode := ask(context.Background(), q, func(n *node) ([]renewal, error) { return renewOn(n, slices.Clone(asked)) },
+		func(perNode []answer[[]renewal]) bool {
+			for i := range asked {
+				if agree(
+					perNode,
+					func(a answer[[]renewal]) bool { return a.err == nil && a.value[i].answer == replyRenewed },
+				) < q.majority {
+					return false
+				}
+			}
+			return true
+		})
 	for i := range batch {
 		answers := make([]answer[string], len(perNode))
 		for j, a := range perNode {
@@ -190,53 +294,76 @@ func (q *quorum) renewAll(batch []renewal) {
 		b := &batch[i]
 		b.answer, b.err = q.decide(b.lease.resource, replyRenewed, answers)
 		if b.answer == replyRenewed {
-			q.fill(*b, answers)
+			q.fill(b.lease.ident, b.ttl)
 		}
 	}
 }
 
-// allRenewed is a node that renewed every lease of a batch.
-func allRenewed(a answer[[]renewal]) bool {
-	if a.err != nil {
-		return false
+// renewOn renews a batch on one node. It returns an error if the node answered for no lease.
+func renewOn(n *node, batch []renewal) ([]renewal, error) {
+	n.scripts.renewAll(batch)
+	silent, last := true, error(nil)
+	for _, b := range batch {
+		b.lease.shares.hear(n.index, b.answer, b.err)
+		silent, last = silent && !spoke(b.err), b.err
 	}
-	for _, r := range a.value {
-		if r.err != nil || r.answer != replyRenewed {
-			return false
-		}
+	if silent {
+		return batch, last
 	}
-	return true
+	return batch, nil
 }
 
 func (q *quorum) refresh() {}
 
+// roundTrip is that of the slowest server in the fastest majority.
+func (q *quorum) roundTrip() time.Duration {
+	var each []time.Duration
+	for _, n := range q.nodes {
+		each = append(each, n.scripts.roundTrip())
+	}
+	slices.Sort(each)
+	return each[q.majority-1]
+}
+
 func (q *quorum) groups(leases []*Lease) [][]*Lease { return [][]*Lease{leases} }
 
-func (q *quorum) fill(b renewal, answers []answer[string]) {
-	tok := b.lease.Token()
-	for _, a := range answers {
-		if a.err == nil && a.value == replyGone {
-			n := q.nodes[a.node]
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
-				defer cancel()
-				got := askNode(ctx, a.node, n, func(ctx context.Context, n *node) (string, error) {
-					return n.scripts.runFill(ctx, b.lease, b.ttl, tok)
-				})
-				if got.err == nil && b.lease.Err() != nil {
-					q.giveBack(n, b.lease.ident) // released meanwhile
-				}
-			}()
+// fill restores the share of a lease on nodes that are known to lack it. Called when a majority has confirmed the
+// lease.
+func (q *quorum) fill(id ident, ttl time.Duration) {
+	for _, n := range q.nodes {
+		if id.shares.toFill(n.index) {
+			go askNode(n, func(n *node) (struct{}, error) { return struct{}{}, q.fillOn(n, id, ttl) })
 		}
 	}
 }
 
-// QuorumError says what each server of a quorum answered, where no majority did what was asked.
+func (q *quorum) fillOn(n *node, id ident, ttl time.Duration) error {
+	if !id.shares.begin(n.index) {
+		return errNotSent
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
+	defer cancel()
+	tok, _ := id.shares.held()
+	answer, err := n.scripts.runFill(ctx, id, id.shares.label, ttl, tok)
+	says := saysUnknown
+	switch {
+	case err == nil && answer == replyFilled:
+		says = saysOurs
+	case err == nil:
+		says = saysAnothers
+	}
+	if id.shares.end(n.index, says) {
+		return q.remove(n, id)
+	}
+	return err
+}
+
+// QuorumError says what each server of a quorum answered, if no majority did what was asked.
 type QuorumError struct {
 	Resource string
 	Granted  int // how many servers did what was asked
 	Need     int // the majority
-	// Nodes holds one entry per client, in their order; nil for those that did what was asked.
+	// Nodes holds one entry per client, in their order; the entry is nil for a server that did what was asked.
 	Nodes []error
 }
 
@@ -251,16 +378,5 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// Is reports whether target is [ErrUnavailable]. What single servers said does not match: it is not the outcome.
+// Is reports whether target is [ErrUnavailable]. The errors of single servers do not match: they are not the outcome.
 func (e *QuorumError) Is(target error) bool { return target == ErrUnavailable }
-
-// checkClient refuses clients that cannot hold leases.
-func checkClient(client redis.UniversalClient) error {
-	switch client.(type) {
-	case nil:
-		return invalidf("the redis client is nil")
-	case *redis.Ring:
-		return invalidf("a redis.Ring cannot hold leases: its counters do not follow their resources")
-	}
-	return nil
-}

@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// C09 a: what an overdue holder does must not touch its successor's lease.
+// C09 a: nothing that an overdue holder does touches its successor's lease.
 func TestCase09a_AnOverdueHolderTouchesNobody(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lease.Options{PollEvery: 5 * time.Millisecond})
@@ -78,7 +78,7 @@ func TestReleaseOfAKeyThatWentBeforeItsTime(t *testing.T) {
 	}
 }
 
-// C09 c: owner values are random per grant, and nothing sets them to a constant.
+// C09 c: owner values are random per grant, and nothing can set them to a constant.
 func TestCase09c_NoncesAreDrawnPerGrant(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lease.Options{})
@@ -95,7 +95,7 @@ func TestCase09c_NoncesAreDrawnPerGrant(t *testing.T) {
 	}
 }
 
-// C15: the caller's context is dead, and the lease is released all the same.
+// C15: the caller's context has ended, and the lease is released anyway.
 func TestCase15_ReleaseOnADeadContext(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lease.Options{})
@@ -116,7 +116,11 @@ func TestCase15_ReleaseOnADeadContext(t *testing.T) {
 
 func TestAReleaseThatCouldNotBeCarriedOutSaysSoAndCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
-	p := setupProxied(t, lease.Options{ReleaseTimeout: 200 * time.Millisecond}, func(o *redis.Options) { o.MaxRetries = -1 })
+	p := setupProxied(
+		t,
+		lease.Options{ReleaseTimeout: 200 * time.Millisecond},
+		func(o *redis.Options) { o.MaxRetries = -1 },
+	)
 	leaseKey, _ := lease.KeysOf(p.prefix, "r")
 	l := p.acquire(t, "r", time.Minute, nil)
 	p.proxy.Cut()
@@ -140,13 +144,13 @@ func TestCase26_NoRenewalAfterRelease(t *testing.T) {
 	b := setup(t, lease.Options{})
 	b.rdb.AddHook(spy)
 	for range 50 {
-		l := b.acquire(t, "r", 100*time.Millisecond, &lease.AcquireOptions{RenewEvery: time.Millisecond})
+		l := b.acquire(t, "r", 10*time.Second, &lease.AcquireOptions{RenewEvery: time.Millisecond})
 		eventually(t, "a renewal", func() bool { return spy.count() > 0 })
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		at := spy.count()
-		// Another command's round trip gives a renewal that is due the time to go wrong.
+		// Another command's round trip gives a due renewal the time to go wrong.
 		b.exists(t, "x")
 		if after := spy.count(); after != at {
 			t.Fatalf("%d calls after release had returned", after-at)

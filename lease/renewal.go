@@ -3,14 +3,19 @@ package lease
 import (
 	"context"
 	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/clock"
 )
 
-// Renew gives the lease a new TTL, counted from before the call is sent; later automatic renewals
-// use it as well. One renewal is under way at a time: a second call waits for the first. ctx bounds
-// the call, and so does the deadline the lease has now: an answer that comes after it is a loss.
+// Renew gives the lease a new TTL, counted from before the call is sent. Later automatic renewals use it as well. One
+// renewal is in flight at a time: a second call waits for the first. Both ctx and the lease's current deadline bound
+// the call; a reply after the deadline is a loss.
 //
-// Errors: ErrInvalid for a TTL out of range or too short for RenewEvery, before anything is sent;
-// ErrLost; ErrUnavailable, after which the lease is held until its deadline.
+// If a Renew would end the lease sooner and is not answered, the network may still deliver it later. From then on the
+// lease is relied on for no longer than that TTL after each renewal, whatever TTL the renewal asks for.
+//
+// Errors: ErrInvalid, before anything is sent, for a TTL that is out of range or too short for RenewEvery; ErrLost;
+// ErrUnavailable, after which the lease is held until its deadline.
 func (l *Lease) Renew(ctx context.Context, ttl time.Duration) error {
 	if err := checkTTL(ttl); err != nil {
 		return err
@@ -36,19 +41,22 @@ func (l *Lease) Renew(ctx context.Context, ttl time.Duration) error {
 	}
 }
 
-// Progress says that the work gets on. It matters where AcquireOptions.ProgressEvery asks for it.
+// Progress reports that the work is making progress. It matters only if AcquireOptions.ProgressEvery is set. It sends
+// nothing.
 func (l *Lease) Progress() {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.progressed = l.m.opts.clock.now().time
+	defer l.unlock()
+	l.progressed = now.Time
 }
 
-// beginRenewal claims the one place for a renewal in flight. Where it is taken, it returns the
-// channel that is closed when it becomes free.
+// beginRenewal reserves the one slot for a renewal in flight. If the slot is taken, it returns the channel that is
+// closed when the slot is free.
 func (l *Lease) beginRenewal() (busy <-chan struct{}, err error) {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.evaluate(); err != nil {
+	defer l.unlock()
+	if err := l.evaluate(now); err != nil {
 		return nil, err
 	}
 	if l.renewing != nil {
@@ -60,91 +68,116 @@ func (l *Lease) beginRenewal() (busy <-chan struct{}, err error) {
 
 // renewNow sends one renewal. Called after beginRenewal.
 func (l *Lease) renewNow(ctx context.Context, ttl time.Duration) error {
-	start := l.expectAtMost(ttl)
+	start, sooner := l.expectAtMost(ttl)
 	ctx, cancel := context.WithTimeout(ctx, l.Remaining()) // nothing is sent past the deadline
 	defer cancel()
-	_, late, err := do(ctx, func() (struct{}, error) {
-		answer, err := l.m.backend.runRenew(ctx, l.ident, ttl)
+	_, pending, err := do(ctx, func() (struct{}, error) {
+		answer, err := l.sendRenewal(ctx, ttl, sooner)
 		return struct{}{}, l.renewed(start, ttl, answer, err)
 	})
 	if over := l.Err(); over != nil {
 		return over
 	}
-	if late != nil {
+	if pending != nil {
 		return interpret(ctx, "renew", l.resource, ctx.Err())
 	}
 	return err
 }
 
-// expectAtMost notes the time of a renewal about to be sent. Where the new TTL would end the lease
-// sooner than the old one, it counts from now on: Redis may carry the renewal out and its answer
-// be lost.
-func (l *Lease) expectAtMost(ttl time.Duration) instant {
+// expectAtMost records the time of a renewal that is about to be sent. If the new TTL would end the lease sooner than
+// the old one, it counts from now on: Redis may carry the renewal out and its reply be lost.
+func (l *Lease) expectAtMost(ttl time.Duration) (now clock.Instant, sooner bool) {
+	now = l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.m.opts.clock.now()
-	if elapsed, _ := now.since(l.start); trusted(ttl) < trusted(l.ttl)-elapsed {
+	defer l.unlock()
+	elapsed, _ := now.Since(l.start)
+	if sooner = trusted(ttl) < trusted(l.ttl)-elapsed; sooner {
 		l.start, l.ttl = now, ttl
 		l.schedule()
 	}
-	return now
+	return now, sooner
+}
+
+// sendRenewal lets Redis shorten the key only if the caller asked for that. Any other renewal that arrives late takes
+// nothing away from what a later one promised.
+func (l *Lease) sendRenewal(ctx context.Context, ttl time.Duration, sooner bool) (answer string, err error) {
+	if !sooner {
+		return l.m.backend.runRenew(ctx, l.ident, ttl)
+	}
+	answer, open, err := l.m.backend.runShorten(ctx, l.ident, ttl)
+	if open {
+		l.mu.Lock()
+		defer l.unlock()
+		if l.atMost == 0 || ttl < l.atMost {
+			l.atMost = ttl
+		}
+	}
+	return answer, err
 }
 
 func (l *Lease) currentTTL() time.Duration {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	return l.ttl
 }
 
-// renewed takes in the answer to a renewal and frees its place.
-func (l *Lease) renewed(start instant, ttl time.Duration, answer string, err error) error {
+// renewed applies the reply to a renewal and frees its slot.
+func (l *Lease) renewed(start clock.Instant, ttl time.Duration, answer string, err error) error {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	close(l.renewing)
 	l.renewing = nil
 	if err == nil {
-		err = l.settle(answer)
-	} else if over := l.evaluate(); over != nil {
+		err = l.settle(now, answer)
+	} else if over := l.evaluate(now); over != nil {
 		err = over
 	}
 	if l.over != nil {
 		return err
 	}
-	now := l.m.opts.clock.now()
 	if err != nil {
 		l.lastErr = err
-		l.renewAt = now.time.Add(l.retryIn(now))
+		l.renewAt = now.Time.Add(l.retryIn(now))
 	} else {
-		l.start, l.ttl, l.lastErr, l.late = start, ttl, nil, false
-		l.renewAt = now.time.Add(l.every)
+		if l.atMost > 0 {
+			ttl = min(ttl, l.atMost)
+		}
+		l.start, l.ttl, l.lastErr, l.toldLate = start, ttl, nil, false
+		// Counted from when the renewal was sent, as the TTL is: a slow round trip must not use up the time for the
+		// next one.
+		if l.renewAt = start.Time.Add(l.every); l.renewAt.Before(now.Time) {
+			l.renewAt = now.Time
+		}
 	}
 	l.schedule()
 	if err == nil {
-		err = l.evaluate()
+		err = l.evaluate(now)
 	}
 	return err
 }
 
-// retryIn is the pause after a failed renewal: a share of the time that remains, so that tries
-// come closer together as the deadline nears. Called with mu held.
-func (l *Lease) retryIn(now instant) time.Duration {
-	elapsed, _ := now.since(l.start)
-	return min(l.every, max((trusted(l.ttl)-elapsed)/4, 5*time.Millisecond))
+// retryIn is the pause after a failed renewal: a share of the remaining time less one round trip, so that tries come
+// closer together as the deadline nears. The lower bounds keep it from hammering a server that refuses at once, even if
+// its replies took long before. Called with mu held.
+func (l *Lease) retryIn(now clock.Instant) time.Duration {
+	elapsed, _ := now.Since(l.start)
+	left := trusted(l.ttl) - elapsed
+	return min(l.every, max((left-l.m.backend.roundTrip())/4, left/32, 5*time.Millisecond))
 }
 
-// woken is called by the keeper. It reports whether the lease is to be renewed now, and has then
-// taken the place for that.
+// woken is called by the keeper. It reports whether to renew the lease now; it has then taken the slot for the renewal.
 func (l *Lease) woken() (renew bool) {
+	now := l.now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.evaluate() != nil {
+	defer l.unlock()
+	if l.evaluate(now) != nil {
 		return false
 	}
-	now := l.m.opts.clock.now()
 	l.noticeLateness(now)
-	if l.every > 0 && l.renewing == nil && !l.renewAt.After(now.time.Add(slack)) {
+	if l.every > 0 && l.renewing == nil && !l.renewAt.After(now.Time.Add(slack)) {
 		if l.stalled(now) {
-			l.renewAt = now.time.Add(l.retryIn(now)) // the work may get on yet
+			l.renewAt = now.Time.Add(l.retryIn(now)) // the work may still make progress
 		} else {
 			l.renewing = make(chan struct{})
 			renew = true
@@ -154,18 +187,18 @@ func (l *Lease) woken() (renew bool) {
 	return renew
 }
 
-// stalled reports whether the work has not said in time that it gets on. Called with mu held.
-func (l *Lease) stalled(now instant) bool {
-	return l.progress > 0 && now.time.Sub(l.progressed) > l.progress
+// stalled reports whether the work has not reported progress in time. Called with mu held.
+func (l *Lease) stalled(now clock.Instant) bool {
+	return l.progress > 0 && now.Time.Sub(l.progressed) > l.progress
 }
 
-// noticeLateness tells, once, that half of the TTL has gone without a renewal. Called with mu held.
-func (l *Lease) noticeLateness(now instant) {
-	elapsed, _ := now.since(l.start)
-	if l.late || elapsed < l.ttl/2 {
+// noticeLateness calls the hook, once, when half of the TTL has passed without a renewal. Called with mu held.
+func (l *Lease) noticeLateness(now clock.Instant) {
+	elapsed, _ := now.Since(l.start)
+	if l.toldLate || elapsed < l.ttl/2 {
 		return
 	}
-	l.late = true
+	l.toldLate = true
 	if hook, err := l.m.opts.Hooks.RenewalLate, l.lastErr; hook != nil && l.every > 0 {
 		go hook(l, elapsed, err)
 	}
@@ -174,11 +207,11 @@ func (l *Lease) noticeLateness(now instant) {
 // schedule tells the keeper when to wake the lease next: for its renewal, for lateness, or for its end,
 // whichever comes first. Called with mu held.
 func (l *Lease) schedule() {
-	at := l.start.time.Add(trusted(l.ttl))
-	if l.maxHold > 0 && l.granted.time.Add(l.maxHold).Before(at) {
-		at = l.granted.time.Add(l.maxHold)
+	at := l.start.Time.Add(trusted(l.ttl))
+	if l.maxHold > 0 && l.granted.Time.Add(l.maxHold).Before(at) {
+		at = l.granted.Time.Add(l.maxHold)
 	}
-	if half := l.start.time.Add(l.ttl / 2); !l.late && half.Before(at) {
+	if half := l.start.Time.Add(l.ttl / 2); !l.toldLate && half.Before(at) {
 		at = half
 	}
 	if l.every > 0 && l.renewing == nil && l.renewAt.Before(at) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// proxied is a bundle whose manager reaches Redis through a proxy; rdb goes straight there.
+// proxied is a bundle whose manager reaches Redis through a proxy; rdb connects directly.
 type proxied struct {
 	bundle
 	proxy  *faults.Proxy
@@ -41,8 +41,8 @@ func setupProxied(t *testing.T, opts lease.Options, client func(*redis.Options))
 	return p
 }
 
-// C03: the reply to an acquire is lost after Redis has granted the lease, and go-redis retries by
-// itself, as it does by default. The lease must come back, with the token that was minted first.
+// C03: the reply to an acquire is lost after Redis has granted the lease, and go-redis retries by itself, as it does by
+// default. The lease must come back, with the token that was issued first.
 func TestCase03_ALostReplyIsNotARival(t *testing.T) {
 	t.Parallel()
 	p := setupProxied(t, lease.Options{}, nil)
@@ -63,7 +63,7 @@ func TestCase03_ALostReplyIsNotARival(t *testing.T) {
 	if err := l.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// The control: the common recipe under the same fault takes itself for a rival.
+	// The control: under the same fault the common recipe takes itself for a rival.
 	if granted := setNXThroughALostReply(t, p); granted {
 		t.Error("SET NX through a lost reply reported success: the fault did not strike")
 	}
@@ -168,7 +168,7 @@ func TestCase16_AnEmptyScriptCacheReachesNobody(t *testing.T) {
 	}
 }
 
-// workThrough has several workers take the same lease in turn and returns the tokens they had.
+// workThrough makes several workers take the same lease in turn and returns the tokens they had.
 func workThrough(t *testing.T, b bundle, workers, rounds int) map[token.Token]bool {
 	t.Helper()
 	var mu sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // for the scripts
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,27 +31,32 @@ var leaveLua string
 //go:embed lua/fill.lua
 var fillLua string
 
-// scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL
-// where the server has not seen the script.
+// scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL if the server does not
+// know the script.
 type scripts struct {
 	client                                        redis.UniversalClient
-	courier                                       *courier
+	batcher                                       *batcher
 	acquire, reissue, renew, release, leave, fill *redis.Script
 
-	// Arguments that never change, made ready once.
+	// Arguments that never change, prepared once.
 	channel     any // of the prefix; a manager's id is appended to it
-	reservation any // ms, 0 with the queue off
+	reservation any // ms, the shortest; 0 with the queue off
 	idle        any // ms, of counters
 	queueTTL    any // ms
-	counts      any // "1" where PUBLISH tells how many heard it
+	counts      any // "1" if PUBLISH reports how many subscribers received it
 
+	clock      clocks
 	durability Durability
+	trips      *trips  // how long the server takes to answer
+	follow     *follow // checks leases that were handed on
 }
 
 func newScripts(client redis.UniversalClient, opts Options) scripts {
+	measured := &trips{}
 	s := scripts{
 		client:      client,
-		courier:     newCourier(client),
+		batcher:     newBatcher(client, measured),
+		trips:       measured,
 		acquire:     redis.NewScript(acquireLua),
 		reissue:     redis.NewScript(reissueLua),
 		renew:       redis.NewScript(renewLua),
@@ -58,10 +64,11 @@ func newScripts(client redis.UniversalClient, opts Options) scripts {
 		leave:       redis.NewScript(leaveLua),
 		fill:        redis.NewScript(fillLua),
 		channel:     opts.Prefix + ":wake:",
-		reservation: reservation.Milliseconds(),
+		reservation: shortestReservation.Milliseconds(),
 		idle:        milliseconds(opts.CounterIdle),
 		queueTTL:    queueTTL.Milliseconds(),
 		counts:      "1",
+		clock:       opts.clock,
 		durability:  opts.Durability,
 	}
 	if _, cluster := client.(*redis.ClusterClient); cluster {
@@ -70,10 +77,11 @@ func newScripts(client redis.UniversalClient, opts Options) scripts {
 	if opts.NoQueue {
 		s.reservation = 0
 	}
+	s.follow = newFollow(opts.ReleaseTimeout, s.callRoll)
 	return s
 }
 
-// Answers of the scripts.
+// Replies of the scripts.
 const (
 	replyHeld     = "held"
 	replyBad      = "bad"
@@ -82,28 +90,38 @@ const (
 	replyReleased = "released"
 	replyGone     = "gone"
 	replyTaken    = "taken"
+	replyFilled   = "filled"
 )
 
-// grant is what a successful acquire brings.
+// grant is the result of a successful acquire.
 type grant struct {
-	token token.Token
-	anew  bool // the counter did not exist before, or was below the floor
+	token    token.Token
+	absent   bool     // the counter did not exist before, or was below the floor
+	position position // the caller's, if there is no grant
+}
+
+// position is a caller's position in the queue.
+type position struct {
+	number int    // from 0; -1 if the caller does not wait
+	place  string // Redis's value for the place, for a waiter that has to rejoin in it
 }
 
 func (s *scripts) sendAcquire(ctx context.Context, r *request) future[grant] {
 	switch {
-	case ctx.Done() == nil: // a caller that nothing can call away may as well go itself
+	case ctx.Done() == nil: // a caller that cannot be cancelled makes the call itself
 		g, err := s.runAcquire(ctx, r)
 		return settled(g, err)
-	case s.courier == nil, s.durability.asked(): // a confirmation belongs to one connection's writes
+	case s.batcher == nil, s.durability.asked(): // a confirmation covers the writes of one connection
 		return async(func() (grant, error) { return s.runAcquire(ctx, r) })
 	}
-	p := s.courier.take(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	p := s.batcher.take(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
 	return future[grant]{p.done, func() (grant, error) { return s.granted(ctx, r, p.reply, p.err) }}
 }
 
 func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
-	reply, err := s.runConfirmed(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	began := time.Now()
+	reply, waited, err := s.runConfirmed(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	s.trips.ended(began.Add(waited), err) // the time of a replica or a disk is not part of the round trip
 	return s.granted(ctx, r, reply, err)
 }
 
@@ -114,13 +132,35 @@ func (s *scripts) acquireArgs(r *request) []any {
 	if r.floor != 0 {
 		floor = r.floor.String()
 	}
-	return []any{r.secret, milliseconds(r.ttl), r.label, s.idle, floor, r.waiter, s.channel, s.reservation, s.queueTTL, s.counts}
+	keep := s.reservation
+	if r.waiter != "" && keep != any(0) {
+		keep = s.trips.reservation().Milliseconds()
+	}
+	return []any{
+		r.secret,
+		milliseconds(r.ttl),
+		r.label,
+		s.idle,
+		floor,
+		r.waiter,
+		s.channel,
+		keep,
+		s.queueTTL,
+		s.counts,
+		r.position.place,
+	}
 }
 
-// granted reads the answer of acquire.
+// callRoll notifies the waiters of a lease if it is free and those before them have not come for it.
+func (s *scripts) callRoll(ctx context.Context, id ident) {
+	r := &request{ident: ident{resource: id.resource, keys: id.keys}} // without a nonce, so nothing is granted
+	_, _ = s.runAcquire(ctx, r)                                       // if it fails, waiters look by themselves
+}
+
+// granted reads the reply of acquire.
 func (s *scripts) granted(ctx context.Context, r *request, reply any, err error) (grant, error) {
 	if err != nil {
-		if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		if hasCode(err, "WRONGTYPE") {
 			return grant{}, s.wrongType(ctx, r)
 		}
 		return grant{}, s.failed(ctx, "acquire", r.resource, err)
@@ -130,33 +170,33 @@ func (s *scripts) granted(ctx context.Context, r *request, reply any, err error)
 		if err != nil {
 			return grant{}, &BadKeyError{Resource: r.resource, Key: r.keys.counter, Why: "not a number"}
 		}
-		return grant{token: tok, anew: tok == r.floor+1}, nil
+		return grant{token: tok, absent: tok == r.floor+1}, nil
 	}
-	return grant{}, refusal(r, reply)
+	return refusal(r, reply)
 }
 
-// refusal reads the answers of acquire that grant nothing.
-func refusal(r *request, reply any) error {
+// refusal reads the replies of acquire that grant nothing.
+func refusal(r *request, reply any) (grant, error) {
 	list, _ := reply.([]any)
 	switch field(list, 0) {
 	case replyHeld:
-		held := &HeldError{Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2)}
-		return &inLine{HeldError: held, place: int(number(list, 3))}
+		return grant{position: position{number: int(number(list, 3)), place: field(list, 4)}},
+			&HeldError{Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2)}
 	case replyBad:
 		key := r.keys.lease
 		if field(list, 1) == "counter" {
 			key = r.keys.counter
 		}
-		return &BadKeyError{Resource: r.resource, Key: key, Why: field(list, 2)}
+		return grant{}, &BadKeyError{Resource: r.resource, Key: key, Why: field(list, 2)}
 	}
-	return unexpected("acquire", r.resource, reply)
+	return grant{}, unexpected("acquire", r.resource, reply)
 }
 
 // wrongType finds out which of the keys is of another type. It returns early when ctx ends.
 func (s *scripts) wrongType(ctx context.Context, r *request) error {
-	bad, late, err := do(ctx, func() (string, error) { return s.foreignKey(ctx, r) })
+	bad, pending, err := do(ctx, func() (string, error) { return s.foreignKey(ctx, r) })
 	switch {
-	case late != nil:
+	case pending != nil:
 		return interpret(ctx, "acquire", r.resource, ctx.Err())
 	case err != nil:
 		return s.failed(ctx, "acquire", r.resource, err)
@@ -179,7 +219,8 @@ func (s *scripts) foreignKey(ctx context.Context, r *request) (string, error) {
 }
 
 func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error) {
-	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter}, id.secret, fence.String(), s.idle).Slice()
+	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter}, id.secret, fence.String(), s.idle).
+		Slice()
 	if err != nil {
 		return "", 0, s.failed(ctx, "reissue", id.resource, err)
 	}
@@ -194,40 +235,92 @@ func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (
 }
 
 func (s *scripts) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
-	reply, err := s.renew.Run(ctx, s.client, []string{id.keys.lease}, id.secret, milliseconds(ttl)).Text()
+	return s.renewOne(ctx, id, ttl, "0")
+}
+
+func (s *scripts) runShorten(ctx context.Context, id ident, ttl time.Duration) (answer string, open bool, err error) {
+	began := time.Now()
+	answer, err = s.renewOne(ctx, id, ttl, "1")
+	// After its read timeout go-redis retries by itself, and then the reply may be that of the second try.
+	return answer, err != nil || time.Since(began) >= readTimeout(s.client), err
+}
+
+// readTimeout is how long one try of a client waits for a reply.
+func readTimeout(client redis.UniversalClient) time.Duration {
+	var own time.Duration
+	switch c := client.(type) {
+	case *redis.Client:
+		own = c.Options().ReadTimeout
+	case *redis.ClusterClient:
+		own = c.Options().ReadTimeout
+	}
+	if own <= 0 {
+		return time.Second // a client of another type, or one without a timeout
+	}
+	return own
+}
+
+func (s *scripts) renewOne(ctx context.Context, id ident, ttl time.Duration, shorten string) (string, error) {
+	began, run := time.Now(), s.renew.Run
+	if s.trips.long(ttl) {
+		run = s.renew.Eval // if the server lost the script, EVALSHA would cost another round trip
+	}
+	reply, err := run(ctx, s.client, []string{id.keys.lease}, id.secret, milliseconds(ttl), shorten).Text()
+	s.trips.ended(began, err)
 	return reply, s.failed(ctx, "renew", id.resource, err)
 }
 
 func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
-	if s.courier == nil {
+	if s.batcher == nil {
 		return async(func() (string, error) { return s.runRelease(ctx, id) })
 	}
-	p := s.courier.take(ctx, s.release, []string{id.keys.lease, id.keys.queue}, id.secret, s.channel, s.reservation, s.counts, "0")
+	p := s.batcher.take(
+		ctx,
+		s.release,
+		[]string{id.keys.lease, id.keys.queue},
+		id.secret,
+		s.channel,
+		s.reservation,
+		s.counts,
+		"0",
+	)
 	return future[string]{p.done, func() (string, error) {
 		word, _ := p.reply.(string)
-		return word, interpret(ctx, "release", id.resource, p.err)
+		return s.handedOn(id, word), interpret(ctx, "release", id.resource, p.err)
 	}}
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 	reply, err := s.handOn(ctx, id, false)
 	if slotMoves(err) {
-		// The slot is on the move. The lease key alone can be reached, and the waiters once it has moved.
-		reply, err = s.release.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").Text()
+		// The slot is migrating. Only the lease key can be reached; the waiters follow once the slot has moved.
+		reply, err = s.release.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").
+			Text()
 		if err == nil {
 			go s.handOnLater(context.WithoutCancel(ctx), id)
 		}
 	}
-	return reply, s.failed(ctx, "release", id.resource, err)
+	return s.handedOn(id, reply), s.failed(ctx, "release", id.resource, err)
 }
 
-// slotMoves reports whether a cluster refused a script because its slot is on the move and not all of its keys are there.
-// Redis says so before it begins; Valkey 8.1 where the script comes to a key that is elsewhere, and as a plain ERR.
+// handedOn takes the reply of a script that may have handed a lease on. The reply then says for how long it is
+// reserved.
+func (s *scripts) handedOn(id ident, reply string) string {
+	word, ms, _ := strings.Cut(reply, " ")
+	if n, err := strconv.Atoi(ms); err == nil {
+		s.follow.up(id, time.Duration(n)*time.Millisecond)
+	}
+	return word
+}
+
+// slotMoves reports whether a cluster refused a script because its slot is migrating and not all of its keys are
+// present. Redis says so before it runs the script. Valkey 8.1 says so when the script reaches a missing key, as a
+// plain ERR.
 func slotMoves(err error) bool {
 	return redis.HasErrorPrefix(err, "TRYAGAIN") || err != nil && strings.Contains(err.Error(), "access a non local key")
 }
 
-// handOn releases the lease to the head of the queue; free tells that it is released already.
+// handOn releases the lease to the head of the queue; free means that the lease is released already.
 func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, error) {
 	already := "0"
 	if free {
@@ -237,30 +330,43 @@ func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, erro
 		id.secret, s.channel, s.reservation, s.counts, already).Text()
 }
 
-// handOnLater hands a lease on that was released while its slot was on the move. It gives up after a while:
-// waiters look by themselves.
+// handOnLater hands on a lease that was released while its slot was migrating. It tries for as long as waiters may
+// sleep; after that they look by themselves.
 func (s *scripts) handOnLater(ctx context.Context, id ident) {
-	for pause := 10 * time.Millisecond; pause < 5*time.Second; pause *= 2 {
-		<-time.After(pause)
-		if _, err := s.handOn(ctx, id, true); !slotMoves(err) {
+	pause := 10 * time.Millisecond
+	for waited := time.Duration(0); waited < lookEvery; waited += pause {
+		pause = min(2*pause, time.Second)
+		due := make(chan struct{})
+		s.clock.afterFunc(pause, func() { close(due) })
+		<-due
+		if reply, err := s.handOn(ctx, id, true); !slotMoves(err) {
+			s.handedOn(id, reply)
 			return
 		}
 	}
 }
 
 func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {
-	err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation, s.counts).Err()
+	reply, err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation, s.counts).
+		Text()
+	s.handedOn(id, reply)
 	return s.failed(ctx, "leave the queue of", id.resource, err)
 }
 
-// runFill gives a node of a quorum its share of a lease back.
-func (s *scripts) runFill(ctx context.Context, l *Lease, ttl time.Duration, tok token.Token) (string, error) {
-	reply, err := s.fill.Run(ctx, s.client, []string{l.keys.lease, l.keys.counter},
-		l.secret, milliseconds(ttl), l.label, s.idle, tok.String()).Text()
-	return reply, interpret(ctx, "fill", l.resource, err)
+// runFill restores the share of a lease on a node of a quorum.
+func (s *scripts) runFill(
+	ctx context.Context,
+	id ident,
+	label string,
+	ttl time.Duration,
+	tok token.Token,
+) (string, error) {
+	reply, err := s.fill.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter},
+		id.secret, milliseconds(ttl), label, s.idle, tok.String()).Text()
+	return reply, interpret(ctx, "fill", id.resource, err)
 }
 
-// failed is interpret, and has the client of a cluster look for other servers.
+// failed is interpret, but it also makes a cluster client look up its servers again.
 func (s *scripts) failed(ctx context.Context, verb, resource string, err error) error {
 	if err != nil {
 		s.refresh()
@@ -268,7 +374,7 @@ func (s *scripts) failed(ctx context.Context, verb, resource string, err error) 
 	return interpret(ctx, verb, resource, err)
 }
 
-// field returns the text at index i of a reply, "" where there is none.
+// field returns the text at index i of a reply, or "" if the reply has none.
 func field(reply []any, i int) string {
 	if i >= len(reply) {
 		return ""
@@ -277,7 +383,7 @@ func field(reply []any, i int) string {
 	return text
 }
 
-// number returns the integer at index i of a reply, 0 where there is none.
+// number returns the integer at index i of a reply, or 0 if the reply has none.
 func number(reply []any, i int) int64 {
 	if i >= len(reply) {
 		return 0

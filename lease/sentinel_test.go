@@ -22,9 +22,20 @@ func onSentinel(t *testing.T, s *services.Sentinel, opts lease.Options) bundle {
 	return b
 }
 
-// A real failover that loses leases, since the replica lagged. Redis has two holders then, with one token: a bare
-// manager promises no more, which is why a Store claims. It says so as soon as the old holder asks, and those
-// who wait for other leases go on.
+// unseenGrants issues tokens that a replica does not see, so that it issues them again once it takes over, even if an
+// attempt of a waiter is given up meanwhile, which costs a token.
+func (b bundle) unseenGrants(t *testing.T) {
+	t.Helper()
+	for range 20 {
+		if err := b.acquire(t, "r", time.Minute, nil).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A real failover that loses leases, because the replica lagged. Redis then has two holders, and the same tokens twice:
+// a bare manager promises no more, which is why a Store claims. The old holder learns of it as soon as it asks, and
+// those that wait for other leases continue.
 func TestAFailoverThatLosesLeases(t *testing.T) {
 	t.Parallel()
 	s := testenv.Sentinel(t, nil)
@@ -40,6 +51,7 @@ func TestAFailoverThatLosesLeases(t *testing.T) {
 	if err := s.HoldBack(ctx); err != nil {
 		t.Fatal(err)
 	}
+	b.unseenGrants(t)
 	a := b.acquire(t, "r", time.Minute, &lease.AcquireOptions{NoRenewal: true})
 	renewed := b.acquire(t, "renewed", time.Minute, &lease.AcquireOptions{RenewEvery: 50 * time.Millisecond})
 	other := onSentinel(t, s, lease.Options{})
@@ -54,7 +66,7 @@ func TestAFailoverThatLosesLeases(t *testing.T) {
 	if err := s.Primary.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// The waiter's subscription went with the primary; back on another server, it looks.
+	// The waiter's subscription died with the primary; once back on another server, the waiter looks.
 	second := <-waited
 	if second == nil {
 		t.FailNow()
@@ -62,14 +74,14 @@ func TestAFailoverThatLosesLeases(t *testing.T) {
 	if err := s.Promoted(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if a.Err() != nil || second.Err() != nil || second.Token() != a.Token() {
+	if a.Err() != nil || second.Err() != nil || second.Token() > a.Token() {
 		t.Errorf("tokens %d and %d; %v, %v: the failover lost nothing, and the Store's test shows nothing",
 			a.Token(), second.Token(), a.Err(), second.Err())
 	}
 	eventually(t, "the old holder to be told", func() bool { return a.Renew(ctx, time.Minute) != nil && a.Err() != nil })
 	wantReason(t, a.Err(), lease.ReasonTaken)
 	eventually(t, "a holder that renews to be told", func() bool { return renewed.Err() != nil })
-	wantReason(t, renewed.Err(), lease.ReasonExpired)
+	wantReason(t, renewed.Err(), lease.ReasonGone)
 	eventually(t, "a lease that the replica had to be renewed", renewedSince(kept))
 	if err := second.Release(ctx); err != nil {
 		t.Error(err)
@@ -81,8 +93,8 @@ func TestAFailoverThatLosesLeases(t *testing.T) {
 	}
 }
 
-// A primary that only stood still comes back as one that has been deposed. What it granted in the meantime to
-// those who had not heard is not renewed anywhere.
+// A primary that was only paused comes back deposed. Leases that it granted in the meantime, to clients that had not
+// noticed, are not renewed anywhere.
 func TestADeposedPrimaryGrantsNothingThatLasts(t *testing.T) {
 	t.Parallel()
 	s := testenv.Sentinel(t, nil)
@@ -102,7 +114,7 @@ func TestADeposedPrimaryGrantsNothingThatLasts(t *testing.T) {
 	if err := s.Primary.Resume(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// A client that has not heard of the failover.
+	// This client has not noticed the failover.
 	old := redis.NewClient(&redis.Options{Addr: s.Primary.Addr(), MaxRetries: -1})
 	defer func() { _ = old.Close() }()
 	deaf := manager(t, old, lease.Options{Prefix: b.prefix})

@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// ownBundle is a bundle on a server that the test may hurt.
+// ownBundle is a bundle on a server that the test may harm.
 func ownBundle(t *testing.T, server *services.Redis, opts lease.Options) bundle {
 	t.Helper()
 	b := bundle{rdb: testenv.RedisOn(t, server.URL()), prefix: "own"}
@@ -27,7 +27,7 @@ func ownBundle(t *testing.T, server *services.Redis, opts lease.Options) bundle 
 type refusal struct {
 	code       string // the first word of the answer
 	on, off    []any  // commands that begin and end it
-	stillWorks bool   // renewing and releasing do
+	stillWorks bool   // renewing and releasing still work
 }
 
 func refusals() map[string]refusal {
@@ -36,25 +36,39 @@ func refusals() map[string]refusal {
 			code: "READONLY", on: []any{"REPLICAOF", "127.0.0.1", "1"}, off: []any{"REPLICAOF", "NO", "ONE"},
 		},
 		"b: too few replicas": {
-			code: "NOREPLICAS", on: []any{"CONFIG", "SET", "min-replicas-to-write", "1"}, off: []any{"CONFIG", "SET", "min-replicas-to-write", "0"},
+			code: "NOREPLICAS",
+			on:   []any{"CONFIG", "SET", "min-replicas-to-write", "1"},
+			off:  []any{"CONFIG", "SET", "min-replicas-to-write", "0"},
 		},
 		"c: out of memory": {
-			code: "OOM", on: []any{"CONFIG", "SET", "maxmemory", "1"}, off: []any{"CONFIG", "SET", "maxmemory", "0"}, stillWorks: true,
+			code:       "OOM",
+			on:         []any{"CONFIG", "SET", "maxmemory", "1"},
+			off:        []any{"CONFIG", "SET", "maxmemory", "0"},
+			stillWorks: true,
 		},
 	}
 }
 
-// C17 a to c: the server answers and refuses. That is not a holder, nor the loss of a lease, and when it is
-// over everything goes on.
+// C17 a to c: the server answers and refuses. That is neither a holder nor the loss of a lease, and once it is over
+// everything continues.
 func TestCase17_ARefusalOfTheServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, r := range refusals() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := ownBundle(t, testenv.OwnRedis(t, "--maxmemory-policy", "noeviction"), lease.Options{PollEvery: 5 * time.Millisecond})
+			b := ownBundle(
+				t,
+				testenv.OwnRedis(t, "--maxmemory-policy", "noeviction"),
+				lease.Options{PollEvery: 5 * time.Millisecond},
+			)
 			held := b.acquire(t, "held", time.Minute, &lease.AcquireOptions{NoRenewal: true})
 			renewed := b.acquire(t, "renewed", 20*time.Second, &lease.AcquireOptions{RenewEvery: 20 * time.Millisecond})
 			b.do(t, r.on...)
+			if r.code == "NOREPLICAS" && !testenv.RedisAtLeast(t, b.rdb, "7.0") {
+				// As docs/operating.md says, it does not apply to scripts there.
+				b.acquire(t, "r", time.Minute, nil)
+				return
+			}
 			_, err := b.m.TryAcquire(t.Context(), "r", time.Minute, nil)
 			wantRefusal(t, "acquire", err, r.code)
 			gaveUp, cancel := context.WithCancel(t.Context())
@@ -107,7 +121,8 @@ func (r refusal) holder(t *testing.T, held *lease.Lease) {
 
 func wantRefusal(t *testing.T, what string, err error, code string) {
 	t.Helper()
-	if !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) || !redis.HasErrorPrefix(err, code) {
+	if !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) ||
+		!lease.HasCode(err, code) {
 		t.Errorf("%s: got error %v, want only unavailable, for %s", what, err, code)
 	}
 }
@@ -119,7 +134,7 @@ func (b bundle) do(t *testing.T, command ...any) {
 	}
 }
 
-// waiting starts an acquire that waits, and hands over what comes of it; nil for an error.
+// waiting starts a waiting acquire and passes on its outcome; nil for an error.
 func (b bundle) waiting(t *testing.T, resource string) <-chan *lease.Lease {
 	t.Helper()
 	got := make(chan *lease.Lease, 1)
@@ -144,28 +159,30 @@ func notYet(t *testing.T, got <-chan *lease.Lease) {
 	}
 }
 
-// untilRefusedOften waits until the server has refused scripts some more times.
+// untilRefusedOften waits until the server has refused several more scripts.
 func (b bundle) untilRefusedOften(t *testing.T) {
 	t.Helper()
 	counts := func() string {
-		text, err := b.rdb.Info(t.Context(), "errorstats").Result()
+		text, err := b.rdb.Info(t.Context(), "commandstats").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
+		_, text, _ = strings.Cut(text, "cmdstat_evalsha:")
+		text, _, _ = strings.Cut(text, "\n")
 		return text
 	}
 	before := counts()
 	eventually(t, "more refusals", func() bool { return counts() != before })
 }
 
-// C17 d: the server stops and comes back empty. Its absence is unavailability; the lease of before is lost,
-// and whoever waited is served.
+// C17 d: the server stops and comes back empty. Its absence is unavailability; the earlier lease is lost, and the
+// waiter is served.
 func TestCase17d_AServerThatComesBackEmpty(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	hook, lost := lostSignal()
 	b := ownBundle(t, server, lease.Options{PollEvery: 5 * time.Millisecond, Hooks: lease.Hooks{Lost: hook}})
-	held := b.acquire(t, "r", time.Minute, &lease.AcquireOptions{NoRenewal: true})
+	held := b.acquire(t, "r", time.Minute, &lease.AcquireOptions{NoRenewal: true, Floor: 99})
 	renewed := b.acquire(t, "renewed", 20*time.Second, &lease.AcquireOptions{RenewEvery: 20 * time.Millisecond})
 	got := b.waiting(t, "r")
 	eventually(t, "the waiter to queue up", func() bool { return b.exists(t, "own:{r}:queue") })
@@ -188,14 +205,14 @@ func TestCase17d_AServerThatComesBackEmpty(t *testing.T) {
 	if second == nil {
 		t.FailNow()
 	}
-	if second.Token() != 1 { // which is why a lease alone is no protection: held has the same
-		t.Errorf("token %d from an empty server", second.Token())
+	if second.Token() >= held.Token() { // which is why a lease alone is no protection
+		t.Errorf("token %d from an empty server, after %d", second.Token(), held.Token())
 	}
 	wantErr(t, held.Renew(t.Context(), time.Minute), lease.ErrLost)
 	wantReason(t, held.Err(), lease.ReasonTaken)
 	for range 2 {
 		if cause := <-lost; cause.Resource == "renewed" {
-			wantReason(t, cause, lease.ReasonExpired)
+			wantReason(t, cause, lease.ReasonGone)
 		}
 	}
 	wantErr(t, renewed.Release(t.Context()), lease.ErrLost)
@@ -211,9 +228,9 @@ func TestCase17d_AServerThatComesBackEmpty(t *testing.T) {
 // C17: a server that is reading its data answers LOADING.
 func TestCase17_AServerThatIsLoading(t *testing.T) {
 	t.Parallel()
-	// A pause for each of its keys, which are long enough for it to answer between them.
+	// It pauses for each of its keys, long enough to answer between them.
 	server := testenv.OwnRedis(t, "--key-load-delay", "400000", "--rdbcompression", "no")
-	// A client that does not itself wait for the server to come back.
+	// This client does not itself wait for the server to come back.
 	once := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = once.Close() })
 	impatient := manager(t, once, lease.Options{Prefix: "own"})
@@ -247,8 +264,8 @@ func TestCase17_AServerThatIsLoading(t *testing.T) {
 	}
 }
 
-// Without memory a release still hands the lease on: the next waiter is told, and is not forgotten for what
-// the server refused.
+// Without memory a release still hands the lease on: the next waiter is told, and the refusal does not make the server
+// forget it.
 func TestCase17c_AReleaseWithoutMemoryHandsOn(t *testing.T) {
 	t.Parallel()
 	b := ownBundle(t, testenv.OwnRedis(t), lease.Options{PollEvery: 5 * time.Millisecond})
@@ -270,7 +287,7 @@ func TestCase17c_AReleaseWithoutMemoryHandsOn(t *testing.T) {
 	}
 }
 
-// The protocol on Valkey, where it is installed.
+// The protocol on Valkey, if it is installed.
 func TestValkeyGrantsLeasesToo(t *testing.T) {
 	t.Parallel()
 	server := testenv.Valkey(t)
@@ -280,7 +297,7 @@ func TestValkeyGrantsLeasesToo(t *testing.T) {
 	protocol(t, ownBundle(t, server, lease.Options{}), "r")
 }
 
-// protocol goes once through all that can be done with a lease.
+// protocol does everything once that can be done with a lease.
 func protocol(t *testing.T, b bundle, resource string) {
 	t.Helper()
 	ctx := t.Context()

@@ -1,14 +1,21 @@
--- What must stand before goose can run: the schema, goose's version table, and the function that
--- every migration calls first. One statement, so that it works in every protocol mode of a driver.
+-- What must exist before goose can run: the schema, goose's version table, and the function that every migration calls
+-- first. It is one statement, so that it works in every protocol mode of a driver.
 --
--- It runs in a READ COMMITTED transaction of its own, under the migration lock, and does nothing
--- where everything stands. What it creates is never changed afterwards: releases of different age
--- run it on one database, so a new meaning takes a new name.
+-- It runs in a READ COMMITTED transaction of its own, under the migration lock, and does nothing if everything exists.
+-- What it creates never changes afterwards: different releases run it on the same database, so a new meaning needs a
+-- new name.
 DO $bootstrap$
+DECLARE
+    path pg_catalog.text := pg_catalog.current_setting('search_path');
 BEGIN
-    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    PERFORM pg_catalog.set_config('lock_timeout', '0', true);
-    PERFORM pg_catalog.pg_advisory_xact_lock(1179534157, 0);
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(1179534157, 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF101', MESSAGE = 'another migrator is at work';
+    END IF;
+    -- As in begin_migration below.
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ',
+        CASE WHEN pg_catalog.strpos(pg_catalog.lower(path), 'pg_catalog') OPERATOR(pg_catalog.>) 0
+            THEN 'pg_catalog' END,
+        NULLIF(path, ''), 'pg_temp'), true);
 
     -- Not IF NOT EXISTS: that demands the right to create schemas even where this one stands.
     IF to_regnamespace('fencepost') IS NULL THEN
@@ -25,30 +32,41 @@ BEGIN
             is_applied boolean NOT NULL,
             tstamp     timestamptz NOT NULL DEFAULT clock_timestamp()
         );
+    END IF;
+    -- A restore of the schema alone leaves it empty.
+    IF NOT EXISTS (SELECT FROM fencepost.goose_version AS v WHERE v.version_id = 0) THEN
         INSERT INTO fencepost.goose_version (version_id, is_applied) VALUES (0, true);
     END IF;
 
     IF to_regprocedure('fencepost.begin_migration(bigint, boolean)') IS NULL THEN
         -- begin_migration opens a section of a migration. It takes the migration lock for as long
-        -- as the section's transaction lasts, and raises ZF100 where another migrator has done the
-        -- section meanwhile. The transaction must be READ COMMITTED: under an older snapshot it
-        -- could not see that.
+        -- as the section's transaction lasts, raises ZF101 where another migrator has it, and ZF100
+        -- where another has done the section meanwhile. The transaction must be READ COMMITTED:
+        -- under an older snapshot it could not see that.
+        --
+        -- It does not wait for the lock: it would do so with a snapshot, which CREATE INDEX
+        -- CONCURRENTLY in turn waits for. The migrator asks again, outside of any transaction.
         --
         -- Its settings end with the transaction, so that they reach nobody else behind a pooler.
         -- It has no SET clause: that would undo, at its end, the search_path it sets.
         CREATE FUNCTION fencepost.begin_migration(version bigint, up boolean) RETURNS void
         LANGUAGE plpgsql
         AS $function$
+        DECLARE
+            path pg_catalog.text := pg_catalog.current_setting('search_path');
         BEGIN
-            -- The library's own migrations must mean the same under every search_path. Those of a
-            -- caller (1000 and above) keep the caller's.
-            IF version OPERATOR(pg_catalog.<) 1000 THEN
-                PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+            IF NOT pg_catalog.pg_try_advisory_xact_lock(1179534157, 0) THEN
+                RAISE EXCEPTION USING ERRCODE = 'ZF101', MESSAGE = 'another migrator is at work';
             END IF;
-            -- Another migration may take long. Waiting for it ends with the caller's patience,
-            -- not with the limit for table locks.
-            PERFORM pg_catalog.set_config('lock_timeout', '0', true);
-            PERFORM pg_catalog.pg_advisory_xact_lock(1179534157, 0);
+            -- The library's own migrations must mean the same under every search_path: pg_catalog
+            -- comes first in it (it does by itself unless it is named) and pg_temp last. What else
+            -- is in it stays: an event trigger's function may look for its tables there. The
+            -- migrations of a caller (1000 and above) keep the caller's.
+            IF version OPERATOR(pg_catalog.<) 1000 THEN
+                PERFORM pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ',
+                    CASE WHEN pg_catalog.strpos(pg_catalog.lower(path), 'pg_catalog') OPERATOR(pg_catalog.>) 0
+                         THEN 'pg_catalog' END, NULLIF(path, ''), 'pg_temp'), true);
+            END IF;
             IF up OPERATOR(pg_catalog.=) EXISTS (
                 SELECT FROM fencepost.goose_version AS v
                  WHERE v.version_id OPERATOR(pg_catalog.=) begin_migration.version AND v.is_applied)
@@ -72,6 +90,8 @@ BEGIN
         END
         $function$;
         REVOKE ALL ON FUNCTION fencepost.begin_migration(bigint, boolean) FROM PUBLIC;
+        COMMENT ON FUNCTION fencepost.begin_migration(bigint, boolean) IS
+            'opens a section of a migration, under the migration lock';
     END IF;
 END
 $bootstrap$;

@@ -9,37 +9,42 @@ import (
 )
 
 var (
-	// ErrInvalid is returned before any traffic for an argument that cannot be right: a nil
-	// database, a migration that does not fit, an identifier that PostgreSQL would cut or refuse.
+	// ErrInvalid is returned, before anything is sent, for an invalid argument: a nil database, a migration that does
+	// not fit, or an identifier that PostgreSQL would cut or refuse.
 	ErrInvalid = errors.New("migrations: invalid argument")
 
-	// ErrTokensRemain is returned by Down where what the next migration to take down has made is in
-	// use: a table still carries fencing tokens, without which overtaken workers could write again; the
-	// ledger knows work of the last 24 hours; a table is still protected. That migration stays as it is.
+	// ErrTokensRemain is returned by Down if what the next migration created is still in use. That is so while a table
+	// carries fencing tokens (without them overtaken workers could write again), while the ledger knows work of the
+	// last 24 hours, and while a table is protected. Down does not take that migration down.
 	ErrTokensRemain = errors.New("migrations: tokens remain")
 
-	// ErrUnknownVersion is returned by Down, which changed nothing then, where a version above
-	// Options.To is applied that is neither the library's own nor among Options.Also.
+	// ErrUnknownVersion is returned by Down if the version table has a version above Options.To that is neither the
+	// library's own nor among Options.Also. Down has then changed nothing.
 	ErrUnknownVersion = errors.New("migrations: applied version is not known here")
+
+	// ErrPartial is returned by Up if the version table has no record of a migration but part of what the migration
+	// creates exists, for example after a restore of some tables. Up has then changed nothing. The error names what
+	// exists and what is missing. Restore the schema fencepost as a whole, or drop it.
+	ErrPartial = errors.New("migrations: schema fencepost is not whole")
 
 	// ErrColumn is matched by [ColumnError].
 	ErrColumn = errors.New("migrations: column does not fit")
 )
 
-// ColumnError is returned by a [TokenColumn] migration, which changed nothing, where the table has
-// a column of that name already that cannot carry tokens. It matches [ErrColumn].
+// ColumnError is returned by a [TokenColumn] migration if the table already has a column of that name that cannot carry
+// tokens. The migration has then changed nothing. The error matches [ErrColumn].
 type ColumnError struct {
-	// Table is the table given, its Column filled in.
+	// Table is the table that was given, with its Column filled in.
 	Table Table
 	// Type is the column's type as PostgreSQL prints it.
 	Type string
-	// Nullable says whether the column takes NULL, under which every comparison of tokens fails.
+	// Nullable reports whether the column accepts NULL. A comparison of tokens with NULL is never true.
 	Nullable bool
-	// Generated says whether the column's value is computed by the database.
+	// Generated reports whether the database computes the column's value.
 	Generated bool
 }
 
-// Error names the column and what it is.
+// Error returns a text that names the column and says why it does not fit.
 func (e *ColumnError) Error() string {
 	is := e.Type
 	if e.Nullable {
@@ -55,7 +60,7 @@ func (e *ColumnError) Error() string {
 // Is reports whether target is [ErrColumn].
 func (e *ColumnError) Is(target error) bool { return target == ErrColumn }
 
-// gaveUpError ends a series of attempts. A loop around the one that made it does not go on.
+// gaveUpError ends a series of attempts. A loop around the one that returned it stops as well.
 type gaveUpError struct {
 	attempts int
 	err      error
@@ -67,16 +72,23 @@ func (e *gaveUpError) Error() string {
 
 func (e *gaveUpError) Unwrap() error { return e.err }
 
-// The SQLSTATEs that decide something here.
+// The SQLSTATEs on which this package decides something.
 const (
+	stateDeadlock        = "40P01"
 	stateLockTimeout     = "55P03"
 	stateTokensRemain    = "ZF003"
 	stateDoneByAnother   = "ZF100"
+	stateLockTaken       = "ZF101"
 	stateNoSuchStatement = "26000"
 	stateStatementExists = "42P05"
+	stateNoSuchFunction  = "42883"
+	stateNoSuchTable     = "42P01"
+	stateReadOnly        = "25006"
+	stateDenied          = "42501"
+	stateCacheLookup     = "XX000" // a function was dropped after the statement began
 )
 
-// sqlState returns the SQLSTATE that err carries, or "". Both pgx and lib/pq errors have the method.
+// sqlState returns the SQLSTATE that err carries, or "". The errors of pgx and of lib/pq both have the method.
 func sqlState(err error) string {
 	var e interface {
 		error
@@ -88,13 +100,13 @@ func sqlState(err error) string {
 	return ""
 }
 
-// doneByAnother reports whether err says that the migration was already done when its turn came.
+// doneByAnother reports whether err says that another migrator had already applied the migration.
 func doneByAnother(err error) bool {
 	return sqlState(err) == stateDoneByAnother ||
 		errors.Is(err, goose.ErrAlreadyApplied) || errors.Is(err, goose.ErrNotApplied)
 }
 
-// interpretError turns an error of goose or the driver into one of ours.
+// interpretError turns an error of goose or of the driver into one of this package's errors.
 func interpretError(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
@@ -106,7 +118,7 @@ func interpretError(ctx context.Context, doing string, err error) error {
 		err = fmt.Errorf("prepared statements do not work here; behind a pooler in transaction mode "+
 			"connect with default_query_exec_mode=exec: %w", err)
 	}
-	// What ended the call shows in the error even where the driver reports a broken connection.
+	// The cause of ctx appears in the error even if the driver reports only a broken connection.
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = errors.Join(cause, err)
 	}

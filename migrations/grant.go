@@ -8,23 +8,26 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Roles names the roles of a deployment, each as the catalog spells it. An empty list grants nothing.
+// Roles names the roles of a deployment, each spelled as in the catalog. An empty list grants nothing.
 type Roles struct {
-	// Applications may claim, enter and write under a claim: they have USAGE on the schema fencepost and
-	// EXECUTE on the functions that this takes, and no right on any table of it.
+	// Applications may claim, enter, and write under a claim. They get USAGE on the schema fencepost and EXECUTE on the
+	// functions that this needs. They get SELECT on the version table, so that [Up] at their start does nothing if no
+	// migration is pending, and on no other table of fencepost.
 	Applications []string
-	// Owners own tables: they may protect and unprotect their own, and verify all.
+	// Owners own tables. They may protect and unprotect their own tables, and verify all protections.
 	Owners []string
 }
 
-// Grant makes a goose migration that grants the roles what they need in the schema fencepost, by
-// fencepost.grant_application and fencepost.grant_owner. Down takes back everything that the roles have
-// been granted there. The role that runs it owns the schema. Granting twice is harmless: after a release
-// that brings new functions, grant again in a new migration.
+// Grant returns a goose migration that grants the roles what they need in the schema fencepost, by calling
+// fencepost.grant_application and fencepost.grant_owner. Its Down revokes everything that the roles have been granted
+// there. The role that runs it must own the schema. Granting twice is harmless. After a release that brings new
+// functions, grant again in a new migration.
 //
-// It fits Options.Also, and a goose provider of the caller's that runs after the library's own
-// migrations; in Options.Also a version is FirstAlso or above. It returns ErrInvalid for one below 1 and for
-// a name that is empty, longer than 63 bytes, not UTF-8 or has a zero byte.
+// The migration fits Options.Also. It also fits a goose provider of the caller's that runs after the library's own
+// migrations. In Options.Also its version is FirstAlso or above.
+//
+// Grant returns ErrInvalid for a version below 1 and for a name that is empty, is longer than 63 bytes, is not UTF-8 or
+// has a zero byte.
 func Grant(version int64, roles Roles) (*goose.Migration, error) {
 	if version < 1 {
 		return nil, fmt.Errorf("%w: version %d is below 1", ErrInvalid, version)
@@ -36,8 +39,7 @@ func Grant(version int64, roles Roles) (*goose.Migration, error) {
 			}
 		}
 	}
-	return goose.NewGoMigration(version,
-		&goose.GoFunc{RunTx: roles.up}, &goose.GoFunc{RunTx: roles.down}), nil
+	return named(version, goose.GoFunc{RunTx: roles.up}, goose.GoFunc{RunTx: roles.down}, "grant"), nil
 }
 
 func (r Roles) up(ctx context.Context, tx *sql.Tx) error {

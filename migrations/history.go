@@ -5,12 +5,13 @@ import (
 	"database/sql"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pressly/goose/v3/database"
 )
 
-// versionTable is where goose records what is applied.
+// versionTable is where goose records the applied migrations.
 const versionTable = "fencepost.goose_version"
 
 //go:embed bootstrap.sql
@@ -24,15 +25,28 @@ type record struct {
 
 // history is what the version table says.
 type history struct {
-	// exists is false where the table, or its schema, is not there yet.
+	// exists is false if the table, or its schema, does not exist.
 	exists bool
 	// records are the applied migrations, the last applied first.
 	records []record
 }
 
-// readHistory reads the version table, in statements that take no lock beyond a read's. It asks the
-// catalog first: reading a table that is not there would leave an error in the server's log.
-func readHistory(ctx context.Context, db *sql.DB) (h history, err error) {
+func (h history) has(version int64) bool {
+	return slices.ContainsFunc(h.records, func(r record) bool { return r.version == version })
+}
+
+// at returns when a version was recorded, or zero if it has no record.
+func (h history) at(version int64) time.Time {
+	i := slices.IndexFunc(h.records, func(r record) bool { return r.version == version })
+	if i < 0 {
+		return time.Time{}
+	}
+	return h.records[i].at
+}
+
+// readHistory reads the version table, in statements that take no lock stronger than a read's. It asks the catalog
+// first, because reading a table that does not exist would leave an error in the server's log.
+func readHistory(ctx context.Context, db querier) (h history, err error) {
 	const exists = `SELECT pg_catalog.to_regclass('` + versionTable + `') IS NOT NULL`
 	if err := db.QueryRowContext(ctx, exists).Scan(&h.exists); err != nil {
 		return h, fmt.Errorf("look for the version table: %w", err)
@@ -40,7 +54,9 @@ func readHistory(ctx context.Context, db *sql.DB) (h history, err error) {
 	if !h.exists {
 		return h, nil
 	}
-	const list = `SELECT version_id, tstamp FROM ` + versionTable + ` WHERE is_applied ORDER BY id DESC`
+	// A number, because in pgx's modes without binary results a time arrives in the session's DateStyle.
+	const list = `SELECT version_id, (extract(epoch FROM tstamp) OPERATOR(pg_catalog.*) 1000000)::bigint FROM ` + versionTable +
+		` WHERE is_applied ORDER BY id DESC`
 	rows, err := db.QueryContext(ctx, list)
 	if err != nil {
 		return h, fmt.Errorf("read the version table: %w", err)
@@ -48,10 +64,12 @@ func readHistory(ctx context.Context, db *sql.DB) (h history, err error) {
 	defer func() { _ = rows.Close() }() // rows.Err below has the outcome
 	for rows.Next() {
 		var r record
-		if err := rows.Scan(&r.version, &r.at); err != nil {
+		var at int64
+		if err := rows.Scan(&r.version, &at); err != nil {
 			return h, fmt.Errorf("read the version table: %w", err)
 		}
-		if r.version > 0 { // goose's row for the beginning
+		r.at = time.UnixMicro(at)
+		if r.version > 0 { // version 0 is goose's own first row
 			h.records = append(h.records, r)
 		}
 	}
@@ -61,16 +79,31 @@ func readHistory(ctx context.Context, db *sql.DB) (h history, err error) {
 	return h, nil
 }
 
-// bootstrap creates what goose needs, under the migration lock.
-func bootstrap(ctx context.Context, db *sql.DB) error {
-	return inTx(ctx, db, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, bootstrapSQL)
-		return err
-	})
+// querier is a database or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// inTx runs fn in a READ COMMITTED transaction, whatever the session's default: a snapshot older
-// than the wait for the migration lock is of no use to anybody here.
+// texts returns the rows of a query that yields one text per row.
+func texts(ctx context.Context, db querier, query string) (list []string, err error) {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err below has the outcome
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, rows.Err()
+}
+
+// inTx runs fn in a READ COMMITTED transaction, whatever the session's default is. A snapshot that is older than the
+// wait for the migration lock would be useless here.
 func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -86,11 +119,11 @@ func inTx(ctx context.Context, db *sql.DB, fn func(tx *sql.Tx) error) error {
 	return nil
 }
 
-// versionStore is goose's store on our version table, which bootstrap has created: goose need not
-// look for it, in a query that depends on search_path.
+// versionStore is goose's store on our version table. bootstrap has created that table, so goose need not look for it
+// in a query that depends on search_path.
 type versionStore struct{ database.Store }
 
-// TableExists is an optional method that goose asks for.
+// TableExists is an optional method that goose calls.
 func (versionStore) TableExists(context.Context, database.DBTxConn) (bool, error) {
 	return true, nil
 }

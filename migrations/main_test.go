@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if job := os.Getenv(migratorEnv); job != "" {
 		os.Exit(runMigrator(job))
 	}
-	testenv.Main(m)
+	testenv.MainOfWaiting(m, 3)
 }
 
 // patience bounds every wait for something that must happen.
@@ -121,8 +122,9 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 
 // In these the lock is the one of the current database: pg_locks shows all of them.
 const (
-	waitingMigrators = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-		AND classid = 1179534157 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	// A migrator that waits polled as its last statement.
+	waitingMigrators = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND query LIKE '/* waits for the migration lock */%'`
 	advisoryLocks = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 	queuedForTable = `SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted
@@ -202,6 +204,19 @@ func ownMigrations(t *testing.T, state migrations.State) []migrations.Migration 
 		})
 	}
 	return list
+}
+
+// withoutTimes checks that each migration has the time of its record, and returns the list without.
+func withoutTimes(t *testing.T, list []migrations.Migration) []migrations.Migration {
+	t.Helper()
+	out := slices.Clone(list)
+	for i, m := range out {
+		if age := time.Since(m.AppliedAt); age < -time.Minute || age > time.Hour {
+			t.Errorf("version %d was applied at %v", m.Version, m.AppliedAt)
+		}
+		out[i].AppliedAt = time.Time{}
+	}
+	return out
 }
 
 // withOwn returns the library's own versions and then more.

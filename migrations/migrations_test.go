@@ -26,7 +26,9 @@ func TestStatusOfAnEmptyDatabaseCreatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := append(ownMigrations(t, migrations.Pending), migrations.Migration{Version: tokenVersion, State: migrations.Pending})
+	want := append(ownMigrations(t, migrations.Pending), migrations.Migration{
+		Version: tokenVersion, Name: "01000_token_column_public_accounts", State: migrations.Pending,
+	})
 	if !equal(all, want) {
 		t.Errorf("Status = %+v, want %+v", all, want)
 	}
@@ -57,7 +59,13 @@ func TestStatusTellsAppliedPendingAndUnknown(t *testing.T) {
 			t.Errorf("version %d was applied at %v", all[i].Version, all[i].AppliedAt)
 		}
 		if want != migrations.Pending &&
-			!value[bool](t, db, `SELECT $1::timestamptz BETWEEN $2::text::timestamptz AND clock_timestamp()`, all[i].AppliedAt, before) {
+			!value[bool](
+				t,
+				db,
+				`SELECT $1::timestamptz BETWEEN $2::text::timestamptz AND clock_timestamp()`,
+				all[i].AppliedAt,
+				before,
+			) {
 			t.Errorf("version %d was applied at %v, not between %v and now", all[i].Version, all[i].AppliedAt, before)
 		}
 	}
@@ -90,7 +98,7 @@ func TestUpReturnsWhatItAppliedBesideAnError(t *testing.T) {
 	if sqlState(err) != "22012" {
 		t.Fatalf("Up = %v, want a division by zero", err)
 	}
-	if want := ownMigrations(t, migrations.Applied); !equal(applied, want) {
+	if want := ownMigrations(t, migrations.Applied); !equal(withoutTimes(t, applied), want) {
 		t.Errorf("Up = %+v, want %+v", applied, want)
 	}
 	wantVersions(t, db, withOwn(t)...)

@@ -8,28 +8,35 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// FirstAlso is the lowest version for [Options.Also]: those below belong to the library.
+// FirstAlso is the lowest version for [Options.Also]. The versions below it belong to the library.
 const FirstAlso = 1000
 
 // Options adjusts [Up], [Down] and [Status]. Nil means the defaults.
 type Options struct {
-	// Also are the caller's own migrations, recorded in the same version table and run under the
-	// same lock; see [TokenColumn]. They are Go migrations that run in a transaction, with versions
-	// from [FirstAlso], each once. They run after the library's own on a new database; on an older
-	// one a new release's own migration may come after them. Default: none.
+	// Also are the caller's own migrations. They are recorded in the same version table and run under the same lock;
+	// see [TokenColumn]. They are Go migrations that run in a transaction. Their versions start at [FirstAlso], and
+	// each version is used once. On a new database they run after the library's own migrations. On an older one a new
+	// migration of the library may run after them.
+	//
+	// As in goose, only the version identifies a migration. Once a version is applied, another migration under the same
+	// version is skipped without an error. Give each new migration a new version.
+	//
+	// They run as the role that runs Up. So one role has to own both the schema fencepost, whose version table it
+	// writes, and the tables that they change. If a table has another owner, that owner runs its migrations in a goose
+	// provider of its own: see the example of [Protect] with a table owner. Default: none.
 	Also []*goose.Migration
 
-	// To is the version that Down stops above: everything applied with a higher version is taken
-	// down. Up and Status ignore it. Default 0: everything.
+	// To is the version at which Down stops: Down takes down every applied migration with a higher version. Up and
+	// Status ignore it. Default 0: Down takes down everything.
 	To int64
 
-	// Force lets Down forget tokens. It empties fencepost.fence, and the ledger of keys, before it drops
-	// them, takes the doors of protected tables away, and drops a column of TokenColumn whatever it
-	// carries. Any worker still running, however stale, can write afterwards: it is for a database that
-	// no worker uses. Up and Status ignore it. Default false: Down refuses with ErrTokensRemain.
+	// Force lets Down forget tokens. Down then empties fencepost.fence and the ledger of keys before it drops them,
+	// removes the protections of protected tables, and drops a column of TokenColumn even if rows carry tokens. Any
+	// worker that still runs, however stale, can write afterwards. So Force is for a database that no worker uses. Up
+	// and Status ignore it. Default false: Down returns ErrTokensRemain.
 	Force bool
 
-	// Logger is told of every migration run. Default: none.
+	// Logger gets a record of every migration that runs. Default: none.
 	Logger *slog.Logger
 }
 

@@ -23,10 +23,17 @@ func protection(t *testing.T, version int64, p migrations.Protection) *goose.Mig
 	return m
 }
 
+// accountsRule gives each account a resource of its own.
+func accountsRule(prefix string) migrations.Protection {
+	return migrations.Protection{
+		Table: accounts, Namespace: migrations.DefaultNamespace, Prefix: prefix, Columns: []string{"id"},
+	}
+}
+
 // observedThenEnforced is the way in of a table that old programs still write.
 func observedThenEnforced(t *testing.T) *migrations.Options {
 	t.Helper()
-	rule := migrations.Protection{Table: accounts, Prefix: "account:", Columns: []string{"id"}}
+	rule := accountsRule("account:")
 	observed, enforced := rule, rule
 	observed.Mode = migrations.Observe
 	enforced.Before = migrations.Observe
@@ -69,20 +76,28 @@ func TestProtectGoesInAndOutByItsModes(t *testing.T) {
 		}
 		mustExec(t, db, writeAccount)
 	}
-	if n := value[int](t, db, `SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.accounts'::regclass AND NOT tgisinternal`); n != 0 {
+	if n := value[int](
+		t,
+		db,
+		`SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.accounts'::regclass AND NOT tgisinternal`,
+	); n != 0 {
 		t.Errorf("%d triggers are left", n)
 	}
 }
 
-// What makes the doors does not go while they stand.
+// What makes the protections does not go while they stand.
 func TestCase08_DownRefusesWhileATableIsProtected(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))
 	mustExec(t, db, createAccounts)
 	up(t, db, withColumn(t))
-	mustExec(t, db, `SELECT fencepost.protect('public.accounts', 'default', 'account:', '{id}')`,
+	mustExec(
+		t,
+		db,
+		`SELECT fencepost.protect('public.accounts', 'default', 'account:', '{id}')`,
 		`CREATE TABLE public.stray (id int)`,
-		`CREATE TRIGGER "~fencepost_truncate" BEFORE TRUNCATE ON public.stray EXECUTE FUNCTION fencepost.refuse_truncate('enforce')`)
+		`CREATE TRIGGER "~fencepost_truncate" BEFORE TRUNCATE ON public.stray EXECUTE FUNCTION fencepost.refuse_truncate('enforce')`,
+	)
 	opts := withColumn(t)
 	_, err := migrations.Down(t.Context(), db, opts)
 	if !errors.Is(err, migrations.ErrTokensRemain) || sqlState(err) != "ZF003" || !contains(err, "protected") {
@@ -90,7 +105,7 @@ func TestCase08_DownRefusesWhileATableIsProtected(t *testing.T) {
 	}
 	_, err = db.ExecContext(t.Context(), writeAccount)
 	if err == nil {
-		t.Error("the door is open")
+		t.Error("the protection is open")
 	}
 	opts.Force = true
 	if _, err := migrations.Down(t.Context(), db, opts); err != nil {
@@ -107,14 +122,16 @@ func TestProtectRefusesWhatDoesNotFit(t *testing.T) {
 	mustExec(t, db, createAccounts)
 	up(t, db, withColumn(t))
 	opts := withColumn(t)
-	opts.Also = append(opts.Also, protection(t, 1001, migrations.Protection{Table: accounts, Prefix: "a:", Columns: []string{"nobody"}}))
+	nobody := accountsRule("a:")
+	nobody.Columns = []string{"nobody"}
+	opts.Also = append(opts.Also, protection(t, 1001, nobody))
 	_, err := migrations.Up(t.Context(), db, opts)
 	if sqlState(err) != "ZF002" || !contains(err, `"public"."accounts"`) || !contains(err, "nobody") {
 		t.Errorf("Up = %v, want SQLSTATE ZF002", err)
 	}
 	wantVersions(t, db, withOwn(t, tokenVersion)...)
 
-	good := migrations.Protection{Table: accounts, Prefix: "a:", Columns: []string{"id"}}
+	good := accountsRule("a:")
 	for name, change := range map[string]func(*migrations.Protection){
 		"no table":         func(p *migrations.Protection) { p.Table = migrations.Table{} },
 		"empty column":     func(p *migrations.Protection) { p.Columns = []string{""} },
@@ -143,7 +160,7 @@ func TestCase27_ProtectWithHostileIdentifiers(t *testing.T) {
 		"quotes":          {Schema: `a"b`, Name: `c"".d"`, Column: `"`},
 		"63 bytes":        {Schema: long, Name: long, Column: long},
 		"injection":       {Schema: `x"; DROP TABLE y; --`, Name: `x"; DROP TABLE y; --`, Column: `x'; DROP TABLE y; --`},
-		"dollars":         {Schema: "$body$", Name: "$door$", Column: "$1"},
+		"dollars":         {Schema: "$body$", Name: "$protection$", Column: "$1"},
 		"percent":         {Schema: "%s", Name: "%1$I", Column: "%%"},
 		"backslash":       {Schema: `\`, Name: `a\'b`, Column: `\'`},
 		"not ASCII":       {Schema: "Müller", Name: "Größe", Column: "トークン"},
@@ -172,9 +189,13 @@ func protectHostile(t *testing.T, mode string, table migrations.Table) {
 	}
 	mustExec(t, db, create)
 	prefix := `'"%$\:/`
-	door := protection(t, 1001, migrations.Protection{Table: table, Namespace: "n", Prefix: prefix, Columns: []string{key}})
+	protection := protection(
+		t,
+		1001,
+		migrations.Protection{Table: table, Namespace: "n", Prefix: prefix, Columns: []string{key}},
+	)
 	p, err := goose.NewProvider(database.DialectPostgres, db, nil,
-		goose.WithGoMigrations(tokenColumn(t, table), door), goose.WithDisableGlobalRegistry(true))
+		goose.WithGoMigrations(tokenColumn(t, table), protection), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +207,11 @@ func protectHostile(t *testing.T, mode string, table migrations.Table) {
 	}
 	tx := begin(t, db)
 	for _, call := range []string{`claim`, `enter`} {
-		_, err := tx.ExecContext(t.Context(), `SELECT fencepost.`+call+`($1::text, 3, '00000000-0000-0000-0000-000000000001')`, "n:"+prefix+"a")
+		_, err := tx.ExecContext(
+			t.Context(),
+			`SELECT fencepost.`+call+`($1::text, 3, '00000000-0000-0000-0000-000000000001')`,
+			"n:"+prefix+"a",
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,8 +264,8 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	}
 	for range 2 {
 		up(t, db, opts)
-		const wanted = "begin_life,claim,door_rule,enter,guard,mark,once_begin,once_end,once_look,once_purge,settle,unbroken"
-		if functions, tables := rights(app); functions.String != wanted || tables != 0 {
+		const wanted = "begin_incarnation,claim,enter,enter_all,guard,mark,once_begin,once_end,once_look,once_purge,protection_rule,settle"
+		if functions, tables := rights(app); functions.String != wanted || tables != 1 {
 			t.Errorf("the application may call %s, and use %d tables", functions.String, tables)
 		}
 		if functions, tables := rights(owner); !strings.Contains(functions.String, ",protect,") || tables != 1 ||
@@ -268,3 +293,13 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 }
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// Under a namespace that was forgotten, every write of a store with another one would be refused.
+func TestProtectAsksForTheNamespace(t *testing.T) {
+	t.Parallel()
+	rule := accountsRule("account:")
+	rule.Namespace = ""
+	if _, err := migrations.Protect(1001, rule); !errors.Is(err, migrations.ErrInvalid) || !contains(err, "namespace") {
+		t.Errorf("Protect without a namespace: %v, want ErrInvalid and the word", err)
+	}
+}

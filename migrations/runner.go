@@ -7,16 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"slices"
 
 	"github.com/pressly/goose/v3"
-)
-
-// The library's own migrations whose Down refuses while what they made is in use.
-const (
-	fenceVersion   = 1
-	onceVersion    = 3
-	protectVersion = 4
 )
 
 // runner carries one call of Up, Down or Status.
@@ -42,7 +36,7 @@ func newRunner(db *sql.DB, opts *Options) (*runner, error) {
 	}
 	r := &runner{db: db, opts: o, provider: provider}
 	for _, s := range provider.ListSources() {
-		r.known = append(r.known, Migration{Version: s.Version, Name: nameOf(s.Path), State: Pending})
+		r.known = append(r.known, Migration{Version: s.Version, Name: nameOf(s.Version, s.Path), State: Pending})
 	}
 	return r, nil
 }
@@ -68,23 +62,29 @@ func newProvider(db *sql.DB, opts *Options) (*goose.Provider, error) {
 	)
 }
 
+// up applies pending migrations. Together with an error, the times of what it applied may be missing, because only the
+// first error is returned.
 func (r *runner) up(ctx context.Context) ([]Migration, error) {
+	applied, err := r.apply(ctx)
+	if timeErr := r.setTimes(ctx, applied); err == nil {
+		err = timeErr
+	}
+	return applied, err
+}
+
+func (r *runner) apply(ctx context.Context) ([]Migration, error) {
 	h, err := readHistory(ctx, r.db)
 	if err != nil {
 		return nil, err
 	}
-	pending := slices.DeleteFunc(slices.Clone(r.known), func(m Migration) bool {
-		return h.has(m.Version)
-	})
-	if len(pending) == 0 {
-		return nil, nil
-	}
-	if !h.exists {
-		if err := bootstrap(ctx, r.db); err != nil {
+	pending := r.pending(h)
+	var applied []Migration
+	if !h.exists || len(pending) > 0 && pending[0].Version < FirstAlso {
+		if h, applied, err = r.prepare(ctx); err != nil {
 			return nil, fmt.Errorf("create schema and version table: %w", err)
 		}
+		pending = r.pending(h)
 	}
-	var applied []Migration
 	for _, m := range pending {
 		done, err := r.run(ctx, m, true)
 		if err != nil {
@@ -95,7 +95,24 @@ func (r *runner) up(ctx context.Context) ([]Migration, error) {
 			applied = append(applied, m)
 		}
 	}
-	return applied, nil
+	return applied, r.repair(ctx)
+}
+
+// setTimes gives each migration of the list its time in the version table.
+func (r *runner) setTimes(ctx context.Context, list []Migration) error {
+	if len(list) == 0 {
+		return nil
+	}
+	h, err := readHistory(ctx, r.db)
+	for i := range list {
+		list[i].AppliedAt = h.at(list[i].Version)
+	}
+	return err
+}
+
+// pending returns the known migrations that have no record.
+func (r *runner) pending(h history) []Migration {
+	return slices.DeleteFunc(slices.Clone(r.known), func(m Migration) bool { return h.has(m.Version) })
 }
 
 func (r *runner) down(ctx context.Context) ([]Migration, error) {
@@ -103,7 +120,7 @@ func (r *runner) down(ctx context.Context) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Known or not is settled for all of them before the first is taken down.
+	// This looks up all of them before the first is taken down.
 	var todo []Migration
 	for _, rec := range h.records {
 		if rec.version <= r.opts.To {
@@ -139,10 +156,15 @@ func (r *runner) status(ctx context.Context) ([]Migration, error) {
 		return nil, err
 	}
 	all := slices.Clone(r.known)
+	if _, err := findUnrecorded(ctx, r.db, h, all); err != nil {
+		return nil, err
+	}
 	for _, rec := range h.records {
 		i := slices.IndexFunc(all, func(m Migration) bool { return m.Version == rec.version })
 		if i < 0 {
-			all = append(all, Migration{Version: rec.version, State: Unknown, AppliedAt: rec.at})
+			all = append(all, Migration{
+				Version: rec.version, Name: nameOfUnknown(rec.version), State: Unknown, AppliedAt: rec.at,
+			})
 			continue
 		}
 		all[i].State, all[i].AppliedAt = Applied, rec.at
@@ -151,17 +173,25 @@ func (r *runner) status(ctx context.Context) ([]Migration, error) {
 	return all, nil
 }
 
-// run runs one migration through goose, and reports whether this call did it. A false without an
-// error means that another migrator did.
+// run runs one migration through goose, and reports whether this call applied it. If it returns false and no error,
+// another migrator has applied it.
 func (r *runner) run(ctx context.Context, m Migration, up bool) (bool, error) {
 	log := r.opts.Logger.With("version", m.Version, "up", up)
 	err := retryLocked(ctx, log, func() error {
-		_, err := r.provider.ApplyVersion(ctx, m.Version, up)
-		var partial *goose.PartialError
-		if errors.As(err, &partial) {
-			return partial.Err // its frame only repeats the version
+		if !up && m.Version < FirstAlso {
+			// Its statements lock the library's own tables.
+			if err := awaitBeside(ctx, r.db, ""); err != nil {
+				return err
+			}
 		}
-		return err
+		return r.attempt(ctx, log, func() error {
+			_, err := r.provider.ApplyVersion(ctx, m.Version, up)
+			var partial *goose.PartialError
+			if errors.As(err, &partial) {
+				return partial.Err // its frame only repeats the version
+			}
+			return err
+		})
 	})
 	switch {
 	case err == nil:
@@ -174,47 +204,17 @@ func (r *runner) run(ctx context.Context, m Migration, up bool) (bool, error) {
 	return false, fmt.Errorf("migration %d: %w", m.Version, err)
 }
 
-// inUse returns what a migration's Down refuses to give up: the table that tells whether it is there, and
-// the statements that make the database forget it.
-func inUse(version int64) (table string, forget []string) {
-	switch version {
-	case fenceVersion:
-		return "fencepost.fence", []string{`TRUNCATE fencepost.fence`}
-	case onceVersion:
-		return "fencepost.ledger", []string{`TRUNCATE fencepost.ledger`}
-	case protectVersion:
-		return "fencepost.protected", []string{
-			`SELECT fencepost.unprotect(c.oid) FROM fencepost.protected AS p JOIN pg_catalog.pg_class AS c
-				ON c.oid OPERATOR(pg_catalog.=) p.relid`,
-			// Those that protect does not know of.
-			`SELECT fencepost.unprotect(c.oid) FROM pg_catalog.pg_class AS c WHERE EXISTS (
-				SELECT FROM pg_catalog.pg_trigger AS g JOIN pg_catalog.pg_proc AS f ON f.oid OPERATOR(pg_catalog.=) g.tgfoid
-				 WHERE g.tgrelid OPERATOR(pg_catalog.=) c.oid
-				   AND f.pronamespace OPERATOR(pg_catalog.=) 'fencepost'::pg_catalog.regnamespace)`,
+// attempt runs fn, a transaction under the migration lock, once the lock is free. If fn has met maintenance on a table,
+// attempt waits for its end before it returns the error for another attempt.
+func (r *runner) attempt(ctx context.Context, log *slog.Logger, fn func() error) error {
+	err := whenFree(ctx, r.db, log, fn)
+	var met *besideError
+	if errors.As(err, &met) {
+		if waitErr := awaitBeside(ctx, r.db, met.table); waitErr != nil {
+			return errors.Join(waitErr, err)
 		}
 	}
-	return "", nil
-}
-
-// forget makes the database forget what a migration's Down would refuse to give up, in a transaction of its own.
-func (r *runner) forget(ctx context.Context, version int64) error {
-	table, statements := inUse(version)
-	if table == "" {
-		return nil
-	}
-	const exists = `SELECT pg_catalog.to_regclass($1::pg_catalog.text) IS NOT NULL`
-	return retryLocked(ctx, r.opts.Logger, func() error {
-		return inTx(ctx, r.db, func(tx *sql.Tx) error {
-			if err := lockMigrations(ctx, tx); err != nil {
-				return err
-			}
-			var there bool
-			if err := tx.QueryRowContext(ctx, exists, table).Scan(&there); err != nil || !there {
-				return err
-			}
-			return execAll(ctx, tx, statements...)
-		})
-	})
+	return err
 }
 
 func (r *runner) find(version int64) (Migration, bool) {
@@ -223,8 +223,4 @@ func (r *runner) find(version int64) (Migration, bool) {
 		return Migration{}, false
 	}
 	return r.known[i], true
-}
-
-func (h history) has(version int64) bool {
-	return slices.ContainsFunc(h.records, func(r record) bool { return r.version == version })
 }

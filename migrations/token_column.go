@@ -11,16 +11,16 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// DefaultColumn is the column of [TokenColumn] where Table.Column is empty.
+// DefaultColumn is the token column of [TokenColumn] if Table.Column is empty.
 const DefaultColumn = "last_fencing_token"
 
-// maxIdentifier is what PostgreSQL keeps of a name, in bytes; it would cut a longer one silently.
+// maxIdentifier is how many bytes of a name PostgreSQL keeps. It would cut a longer name silently.
 const maxIdentifier = 63
 
-// Table names a table and its token column, in parts, each as the catalog spells it: nothing is
-// folded to lower case, and a dot belongs to the name it stands in.
+// Table names a table and its token column, in parts. Each part is spelled as in the catalog: nothing is folded to
+// lower case, and a dot is part of the name that contains it.
 type Table struct {
-	// Schema is the table's schema. There is no default: search_path must not decide.
+	// Schema is the table's schema. It has no default, because search_path must not decide.
 	Schema string
 	// Name is the table's name without its schema.
 	Name string
@@ -28,24 +28,26 @@ type Table struct {
 	Column string
 }
 
-// TokenColumn makes a goose migration that gives a table its token column: bigint NOT NULL DEFAULT
-// 0, and a CHECK that keeps it from falling below zero. The table is neither rewritten nor scanned:
-// the CHECK is NOT VALID, which holds for every row all the same, since each begins with 0.
+// TokenColumn returns a goose migration that adds a token column to a table: bigint NOT NULL DEFAULT 0, and a CHECK
+// that the value is not negative. PostgreSQL neither rewrites nor scans the table: the CHECK is NOT VALID. It holds for
+// every row all the same, because each row begins with 0.
 //
-// It fits Options.Also, and a goose provider of the caller's (where that provider must see to it
-// that a version is recorded once). It runs in goose's transaction, under the migration lock of
-// this package. A table lock that is not granted within three seconds is tried for five times with
-// pauses between, under a savepoint, then the error (SQLSTATE 55P03) is returned.
+// The migration fits Options.Also, if the role that migrates owns both the schema fencepost and the table. It also fits
+// a goose provider of the caller's, if that provider makes sure that a version is recorded only once. That is the way
+// for a table with another owner, as [Options] explains. The migration runs in goose's transaction, under the migration
+// lock of this package. If the role does not own the table, it returns an error (SQLSTATE 42501) that names the owner.
+// If a table lock is not granted within three seconds, it tries again under a savepoint, with a pause in between. After
+// five attempts it returns the error (SQLSTATE 55P03).
 //
-// Up leaves a column alone that is already there and fits, and returns *ColumnError for one that
-// does not. Down drops the column. It returns ErrTokensRemain while a row carries a token, unless
-// forced: by Options.Force, or, under another provider, by the setting fencepost.force_down = 'on'
-// in the session or transaction. Down keeps all others from the table while it looks for tokens.
+// Up leaves an existing column alone if it fits, and returns *ColumnError if it does not. Down drops the column. It
+// returns ErrTokensRemain while a row carries a token, unless forced: by Options.Force, or, under another provider, by
+// the setting fencepost.force_down = 'on' in the session or transaction. Down blocks all other access to the table
+// while it looks for tokens.
 //
-// In Options.Also a version is FirstAlso or above.
+// In Options.Also the version is FirstAlso or above.
 //
-// It returns ErrInvalid for one below 1 and for a name that is empty, longer than 63 bytes,
-// not UTF-8, or has a zero byte.
+// TokenColumn returns ErrInvalid for a version below 1 and for a name that is empty, is longer than 63 bytes, is not
+// UTF-8 or has a zero byte.
 func TokenColumn(version int64, table Table) (*goose.Migration, error) {
 	if version < 1 {
 		return nil, fmt.Errorf("%w: version %d is below 1", ErrInvalid, version)
@@ -56,8 +58,8 @@ func TokenColumn(version int64, table Table) (*goose.Migration, error) {
 	if err := table.validate(); err != nil {
 		return nil, err
 	}
-	return goose.NewGoMigration(version,
-		&goose.GoFunc{RunTx: table.up}, &goose.GoFunc{RunTx: table.down}), nil
+	return named(version, goose.GoFunc{RunTx: table.up}, goose.GoFunc{RunTx: table.down},
+		"token_column", table.Schema, table.Name), nil
 }
 
 func (t Table) validate() error {
@@ -97,13 +99,21 @@ func quote(identifier string) string {
 	return `"` + strings.ReplaceAll(identifier, `"`, `""`) + `"`
 }
 
+// literal returns a text as a SQL literal, for a statement that a person copies.
+func literal(text string) string {
+	return `'` + strings.ReplaceAll(text, `'`, `''`) + `'`
+}
+
 func (t Table) up(ctx context.Context, tx *sql.Tx) error {
 	return t.change(ctx, tx, func() error {
 		exists, err := t.checkColumn(ctx, tx)
 		if err != nil || exists {
 			return err
 		}
-		// One statement, and a constant default: PostgreSQL writes to the catalog alone.
+		if err := lockTable(ctx, tx, t.quoted(), accessExclusive); err != nil {
+			return err
+		}
+		// One statement and a constant default, so that PostgreSQL changes only the catalog.
 		return execAll(ctx, tx, fmt.Sprintf(`ALTER TABLE %[1]s ADD COLUMN %[2]s bigint NOT NULL DEFAULT 0, `+
 			`ADD CHECK (%[2]s OPERATOR(pg_catalog.>=) 0) NOT VALID`, t.quoted(), quote(t.Column)))
 	})
@@ -114,11 +124,12 @@ func (t Table) down(ctx context.Context, tx *sql.Tx) error {
 		if exists, err := t.exists(ctx, tx); err != nil || !exists {
 			return err
 		}
-		// The whole of it at once, not a weaker lock first: raising that would deadlock with a
-		// transaction that has read the table and goes on to write it. No row may hide from us.
-		if err := execAll(ctx, tx,
-			`SELECT pg_catalog.set_config('row_security', 'off', true)`,
-			`LOCK TABLE `+t.quoted()+` IN ACCESS EXCLUSIVE MODE`); err != nil {
+		// This takes the strongest lock at once. Raising a weaker lock later would deadlock with a transaction that has
+		// read the table and then writes it. No row may be hidden from this look.
+		if err := execAll(ctx, tx, `SELECT pg_catalog.set_config('row_security', 'off', true)`); err != nil {
+			return err
+		}
+		if err := lockTable(ctx, tx, t.quoted(), accessExclusive); err != nil {
 			return err
 		}
 		if err := t.refuseTokens(ctx, tx); err != nil {
@@ -129,13 +140,14 @@ func (t Table) down(ctx context.Context, tx *sql.Tx) error {
 }
 
 func (t Table) change(ctx context.Context, tx *sql.Tx, fn func() error) error {
-	if err := underLock(ctx, tx, fn); err != nil {
+	err := underLock(ctx, tx, func() error { return t.asOwner(ctx, tx, fn) })
+	if err != nil {
 		return fmt.Errorf("token column %s: %w", t.quotedColumn(), err)
 	}
 	return nil
 }
 
-// columnQuery asks the catalog what the column is. It has no row where column or table is missing.
+// columnQuery asks the catalog for the column. It returns no row if the column or the table does not exist.
 const columnQuery = `
 SELECT pg_catalog.format_type(a.atttypid, a.atttypmod),
        a.atttypid OPERATOR(pg_catalog.=) 'pg_catalog.int8'::pg_catalog.regtype,
@@ -145,7 +157,7 @@ SELECT pg_catalog.format_type(a.atttypid, a.atttypmod),
  WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass($1)
    AND a.attname OPERATOR(pg_catalog.=) $2 AND NOT a.attisdropped`
 
-// checkColumn reports whether the column is there, and an error if it is and does not fit.
+// checkColumn reports whether the column exists. It returns an error if the column exists and does not fit.
 func (t Table) checkColumn(ctx context.Context, tx *sql.Tx) (bool, error) {
 	found := ColumnError{Table: t}
 	var bigint bool
@@ -163,7 +175,7 @@ func (t Table) checkColumn(ctx context.Context, tx *sql.Tx) (bool, error) {
 	return true, nil
 }
 
-// exists reports whether the column is there, fitting or not.
+// exists reports whether the column exists, whether it fits or not.
 func (t Table) exists(ctx context.Context, tx *sql.Tx) (bool, error) {
 	exists, err := t.checkColumn(ctx, tx)
 	if errors.Is(err, ErrColumn) {

@@ -13,7 +13,8 @@ trap 'rm -rf "$made"' EXIT
 # The report names the commit, where there is one: not in a copy of the sources without git.
 vcs=true
 git rev-parse --verify --quiet HEAD >/dev/null 2>&1 || vcs=false
-go build -buildvcs=$vcs -o "$made/fencepost" ./cmd/fencepost
+go build -C cmd/fencepost -buildvcs=$vcs -o "$made/fencepost" .
 "$made/fencepost" compare --json --html "$made/comparison.html" "$@" >"$made/comparison.json"
-go run ./internal/compare/tables -report "$made/comparison.json" -json docs/comparison.json -markdown docs/comparison.md
+go run -C bench ./compare/tables -report "$made/comparison.json" \
+	-json "$PWD/docs/comparison.json" -markdown "$PWD/docs/comparison.md"
 cp "$made/comparison.html" docs/comparison.html

@@ -1,36 +1,84 @@
 #!/usr/bin/env bash
-# Runs tests with the race detector on real servers, and says how many tests used
-# them: a build whose integration tests all skipped must not look green.
+# Runs tests with the race detector on real servers, and prints how many tests used them, so that a build whose
+# integration tests all skipped does not look green.
 #
-#   scripts/test.sh [go test arguments]       (default: ./...)
+#   scripts/test.sh [go test arguments]       (default: all packages of the library, the benchmarks and the tool)
+#
+# The three modules are tested as one workspace, so a package is named by its folder, in whichever module it is.
+#
+# At the end it names the ten slowest tests. FENCEPOST_TEST_BINARIES is how many test binaries run at the same time,
+# each with servers of its own: 2 unless it is set. With 1 a test shares the machine only with the tests of its own
+# package.
+#
+# At the end it also lists tests for which this machine lacks something. FENCEPOST_REQUIRE makes them fail instead.
+#
+# FENCEPOST_TEST_SUMMARY names a file that gets a line for each kind of servers that was used.
+#
+# With FENCEPOST_TEST_SUITE naming a Debian release, the servers are those of its image (scripts/images.sh), and the
+# tests run inside it, without the race detector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-way=$(scripts/ensure-services.sh test)
-if [ -n "$way" ]; then
-	# Tried once for all test binaries: a pull that fails takes its time.
-	export FENCEPOST_SERVICES=$way
+how=(-race)
+if [ -n "${FENCEPOST_TEST_SUITE:-}" ]; then
+	scripts/images.sh "$FENCEPOST_TEST_SUITE"
+	# Without C, and so without the race detector, a binary runs with any C library.
+	export CGO_ENABLED=0 FENCEPOST_SERVICES=local
+	how=(-exec "$PWD/scripts/in-image.sh")
+else
+	way=$(scripts/ensure-services.sh test)
+	if [ -n "$way" ]; then
+		# Pulled once for all test binaries, because a failing pull takes a long time.
+		export FENCEPOST_SERVICES=$way
+	fi
 fi
 
 report=$(mktemp)
-trap 'rm -f "$report"' EXIT
+workspace=$(mktemp -d)
+trap 'rm -rf "$report" "$workspace"' EXIT
+go build -o "$workspace/slowest" ./internal/testenv/slowest
 export FENCEPOST_TEST_REPORT=$report
 
-# Two binaries side by side: each has servers of its own.
+# Made for this run only: a workspace that stays in the tree would hide what is missing in a module's own go.mod.
+export GOWORK=$workspace/go.work
+go work init . ./bench ./cmd/fencepost
+
+# The longest come first, so that none of them runs alone at the end.
+[ $# -gt 0 ] || set -- ./lease . ./fence ./internal/pg... ./migrations ./bench/... ./cmd/fencepost/... ./...
+
+verbose=
+for arg in "$@"; do
+	[ "$arg" != -v ] || verbose=-v
+done
+
 status=0
-go test -race -shuffle=on -count=1 -timeout=10m -p 2 "${@:-./...}" || status=$?
+go test "${how[@]}" -json -shuffle=on -count=1 -timeout=10m -p "${FENCEPOST_TEST_BINARIES:-2}" "$@" |
+	"$workspace/slowest" $verbose || status=$?
 
 echo
 echo "tests that used PostgreSQL or Redis:"
-awk '
-	{ printf "  %5d  %s\n", $2, $1; sum += $2; $1 = $2 = ""; used[substr($0, 3)] = 1 }
+awk -v summary="${FENCEPOST_TEST_SUMMARY:-/dev/null}" '
+	$1 == "skipped" { next }
+	{ printf "  %5d  %s\n", $2, $1; sum += $2; count = $2; $1 = $2 = ""; used[substr($0, 3)] += count }
 	END {
 		printf "  %5d  in all\n", sum
-		for (line in used) print "on " line
+		for (line in used) {
+			print "on " line
+			print used[line] " tests on " line >>summary
+		}
 		exit sum > 0 ? 0 : 1
 	}
 ' "$report" || {
 	echo >&2 "no integration test ran"
 	[ "$status" -ne 0 ] || status=1
 }
+awk -F '\t' '
+	$1 == "skipped" { left[$3] = left[$3] "\n    " $2 }
+	END {
+		for (reason in left) {
+			if (!said++) print "\ntests that were skipped, and why:"
+			print "  " reason left[reason]
+		}
+	}
+' "$report"
 exit "$status"

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// The outcomes that more than one layer can meet. Each layer gives them out under its own name
-// (lease.ErrUnavailable and fence.ErrUnavailable are this value), so that one fact is one value
-// for errors.Is, whichever layer met it.
+// The outcomes that more than one layer can meet. Each layer exports them under its own name (lease.ErrUnavailable and
+// fence.ErrUnavailable are this value), so errors.Is matches them whichever layer returned them.
 var (
-	// ErrInvalid: the call was refused before any network traffic, for what it was given.
+	// ErrInvalid: the call was refused before any network traffic, because of its arguments.
 	ErrInvalid = errors.New("fencepost: invalid")
 	// ErrUnavailable: the backend could not answer, or refused for reasons of its own. It says
 	// nothing about who holds the lease or whether the token is good.
@@ -24,17 +23,17 @@ var (
 	ErrReleased = errors.New("fencepost: lease released")
 )
 
-// HeldError says who holds a lease, and for how long yet.
+// HeldError says who holds a lease, and for how much longer.
 type HeldError struct {
 	Resource string
-	TTL      time.Duration // what remained when the backend answered; 0 where it cannot know
+	TTL      time.Duration // what remained when the backend answered; 0 if unknown
 	Label    string        // the holder's label
 }
 
 func (e *HeldError) Error() string {
 	text := fmt.Sprintf("%v: %q by %q", ErrHeld, e.Resource, e.Label)
 	if e.TTL > 0 {
-		text += fmt.Sprintf(", for %v yet", e.TTL)
+		text += fmt.Sprintf(", for another %v", e.TTL)
 	}
 	return text
 }
@@ -42,7 +41,7 @@ func (e *HeldError) Error() string {
 // Is reports whether target is [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// Reason says why a lease was lost. Each kind of lease has reasons of its own.
+// Reason says why a lease was lost. Each kind of lease has its own reasons.
 type Reason string
 
 // LostError says why a handle no longer owns its lease.
@@ -50,7 +49,7 @@ type LostError struct {
 	Resource string
 	Token    Token
 	Reason   Reason
-	Err      error // what stood behind it, where there was something
+	Err      error // the underlying error, if any
 }
 
 func (e *LostError) Error() string {
@@ -64,5 +63,5 @@ func (e *LostError) Error() string {
 // Is reports whether target is [ErrLost].
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap returns what stood behind the loss.
+// Unwrap returns the underlying error.
 func (e *LostError) Unwrap() error { return e.Err }

@@ -6,10 +6,9 @@ import (
 	"fmt"
 )
 
-// Nonce is 128 random bits, drawn anew for every grant. It proves whose grant a lease or a claim
-// is: whoever knows it can renew, release and write in the holder's name, so it is a secret.
-// Printing one with fmt or slog shows only its first two digits; [Nonce.Hex] and the text and JSON
-// forms carry it whole.
+// Nonce is 128 random bits, drawn for each grant. It proves whose grant a lease or a claim is. It is a secret: anyone
+// who knows it can renew, release and write in the holder's name. fmt and slog print only its first two digits;
+// [Nonce.Hex] and the text and JSON forms contain all of it.
 type Nonce [16]byte
 
 // NewNonce draws a nonce from the operating system's random source.
@@ -19,8 +18,8 @@ func NewNonce() Nonce {
 	return n
 }
 
-// ParseNonce reads 32 hexadecimal digits. Anything else, and the zero nonce, is refused with
-// [ErrInvalid]; the error does not repeat the text.
+// ParseNonce reads 32 hexadecimal digits. It refuses anything else, and the zero nonce, with [ErrInvalid]; the error
+// does not repeat the text.
 func ParseNonce(s string) (Nonce, error) {
 	var n Nonce
 	if len(s) != hex.EncodedLen(len(n)) {
@@ -41,7 +40,7 @@ func (n Nonce) IsZero() bool { return n == Nonce{} }
 // Hex returns the 32 hexadecimal digits of n: the secret itself.
 func (n Nonce) Hex() string { return hex.EncodeToString(n[:]) }
 
-// String returns a form for people and logs that does not give the secret away.
+// String returns a form for people and logs that does not reveal the secret.
 func (n Nonce) String() string { return n.Hex()[:2] + "…" }
 
 // GoString keeps the secret out of %#v.

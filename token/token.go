@@ -7,21 +7,20 @@ import (
 	"strconv"
 )
 
-// Token is a fencing token: a positive 63-bit integer that rises with every grant of a resource.
-// Tokens compare with <, == and >.
+// Token is a fencing token: a positive 63-bit integer that rises with every grant of a resource. Tokens compare with <,
+// == and >.
 //
-// The zero value is no token. It stands where none has been seen, as in a row that no fenced write
-// has touched; [Token.Valid] tells it apart.
+// The zero value means that there is no token, for example in a row that no fenced write has touched. [Token.Valid]
+// distinguishes it.
 //
-// In JSON a token is a string of decimal digits, since readers that take numbers for doubles lose
-// digits above 2^53.
+// In JSON a token is a string of decimal digits, because readers that treat numbers as doubles lose digits above 2^53.
 type Token int64
 
-// Max is the highest token there is.
+// Max is the highest possible token.
 const Max Token = 1<<63 - 1
 
-// Parse reads a token from decimal digits. Anything else is refused with [ErrInvalid]: zero,
-// signs, leading zeros, fractions, exponents, spaces, and numbers above [Max].
+// Parse reads a token from decimal digits. It refuses anything else with [ErrInvalid]: zero, signs, leading zeros,
+// fractions, exponents, spaces, and numbers above [Max].
 func Parse(s string) (Token, error) {
 	if s == "" || s[0] < '1' || s[0] > '9' {
 		return 0, invalidText(s)
@@ -55,8 +54,8 @@ func (t Token) Check() error {
 // String returns the decimal digits of t.
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// MarshalJSON writes t as a string of decimal digits. The zero value is written as "0", so that a
-// row without a token can be shown; negative values are refused with [ErrInvalid].
+// MarshalJSON writes t as a string of decimal digits. It writes the zero value as "0", so that a row without a token
+// can be shown. It refuses negative values with [ErrInvalid].
 func (t Token) MarshalJSON() ([]byte, error) {
 	if t < 0 {
 		return nil, t.Check()
@@ -64,9 +63,9 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return strconv.AppendQuote(nil, t.String()), nil
 }
 
-// UnmarshalJSON reads a token from a string of decimal digits or from a JSON number written as
-// plain digits. Fractions and exponents are refused with [ErrInvalid], since they have been
-// through a double and may have lost digits; so are null, zero and below.
+// UnmarshalJSON reads a token from a string of decimal digits or from a JSON number written as plain digits. It refuses
+// fractions and exponents with [ErrInvalid], because they have been through a double and may have lost digits. It also
+// refuses null, zero and negative numbers.
 func (t *Token) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if bytes.HasPrefix(data, []byte{'"'}) {

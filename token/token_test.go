@@ -58,7 +58,7 @@ func TestCase28_JSONIsAStringThatADoubleBasedReaderCannotSpoil(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var loose map[string]any // takes numbers for doubles
+	var loose map[string]any // decodes numbers as doubles
 	if err := json.Unmarshal(data, &loose); err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,17 @@ import (
 	"testing"
 
 	"github.com/fencepost-pg/fencepost/bench/figure"
-	"github.com/fencepost-pg/fencepost/internal/bench/measure"
+	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
 func of(ratio float64) figure.Figure {
-	return figure.New("ours", "ms", measure.Spread{Low: 1, Median: 2, High: 3}, "theirs", measure.Spread{Low: 0.5, Median: ratio, High: 9})
+	return figure.New(
+		"ours",
+		"ms",
+		measure.Spread{Low: 1, Median: 2, High: 3},
+		"theirs",
+		measure.Spread{Low: 0.5, Median: ratio, High: 9},
+	)
 }
 
 func TestVerdicts(t *testing.T) {
@@ -33,7 +39,7 @@ func TestVerdicts(t *testing.T) {
 		{"near", 1, false},
 	}
 	for _, tt := range tests {
-		if got := of(tt.ratio).Should(tt.be, 1).Met; got != tt.want {
+		if got := of(tt.ratio).Should(tt.be, 1).Met; got == nil || *got != tt.want {
 			t.Errorf("%v %s 1 is met: %v, want %v", tt.ratio, tt.be, got, tt.want)
 		}
 	}
@@ -58,7 +64,7 @@ func TestJSONFile(t *testing.T) {
 		for i := range figures {
 			want = append(want, map[string]any{
 				"name": "ours", "value": 2.0, "unit": "ms", "against": "theirs", "ratio": 1.5,
-				"target": []any{nil, 1.0}[i], "met": i == 0,
+				"target": []any{nil, 1.0}[i], "met": []any{nil, false}[i],
 			})
 		}
 		if !reflect.DeepEqual(got, want) {
@@ -73,10 +79,14 @@ func TestJSONFile(t *testing.T) {
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := figure.Targets(&b, []figure.Figure{of(7), of(1.5).Should(figure.Below, 1), of(0.9).Should(figure.AtMost, 1)}); err != nil {
+	if err := figure.Targets(
+		&b,
+		[]figure.Figure{of(7), of(1.5).Should(figure.Below, 1), of(0.9).Should(figure.AtMost, 1)},
+	); err != nil {
 		t.Fatal(err)
 	}
-	want := regexp.MustCompile(`^ +ratio +middle half +target +met *
+	want := regexp.MustCompile(`^\ntargets .*
+ +ratio +middle half +target +met *
  +1\.500 +0\.500 to 9\.000 +< 1\.00 +NO +ours, to theirs
  +0\.900 +0\.500 to 9\.000 +<= 1\.00 +yes +ours, to theirs
 $`)

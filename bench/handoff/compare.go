@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+
+	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
 // Candidate is one kind of lock and its clients.
@@ -24,7 +26,7 @@ func Compare(ctx context.Context, p Plan, candidates []Candidate) ([]Series, err
 	}
 	for round := -1; round < p.Rounds; round++ { // round -1 warms up
 		for turn := range candidates {
-			i := inTurn(round, turn, len(candidates))
+			i := measure.InTurn(max(round, 0), turn, len(candidates))
 			runtime.GC() // a candidate does not clean up after the one before it
 			played, err := play(ctx, p, candidates[i].Clients)
 			if err != nil {
@@ -36,14 +38,4 @@ func Compare(ctx context.Context, p Plan, candidates []Candidate) ([]Series, err
 		}
 	}
 	return series, nil
-}
-
-// inTurn returns which candidate has the given turn in a round: every second round runs backwards, and the
-// start moves on, so that neither drift nor a neighbour favours anybody.
-func inTurn(round, turn, candidates int) int {
-	round = max(round, 0)
-	if round%2 == 1 {
-		turn = candidates - 1 - turn
-	}
-	return (turn + round/2) % candidates
 }

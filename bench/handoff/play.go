@@ -7,12 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencepost-pg/fencepost/bench/wait"
 )
 
 // ErrShared says that two clients held the lock at the same time.
 var ErrShared = errors.New("two clients held the lock at the same time")
 
-// Lock waits for the lock and returns what gives it back.
+// Lock waits for the lock and returns the function that releases it.
 type Lock func(ctx context.Context) (unlock func(ctx context.Context) error, err error)
 
 // Plan says how the clients behave.
@@ -43,8 +45,8 @@ type slice struct {
 	stranded int
 }
 
-// play lets all clients run for one slice. A client that waits at the end still takes its turn: a lock
-// that is abandoned would cost the next round.
+// play lets all clients run for one slice. A client that waits at the end still takes its turn: an abandoned lock would
+// cost the next round.
 func play(ctx context.Context, p Plan, clients []Lock) (slice, error) {
 	s := slice{end: time.Now().Add(p.Slice)}
 	ctx, cancel := context.WithDeadline(ctx, s.end.Add(grace))
@@ -102,7 +104,7 @@ func (c *client) run(ctx context.Context, p Plan, end time.Time) error {
 		if err != nil {
 			return err
 		}
-		if err := sleep(ctx, p.Pause); err != nil {
+		if err := wait.For(ctx, p.Pause); err != nil {
 			return err
 		}
 	}
@@ -120,7 +122,7 @@ func (c *client) take(ctx context.Context, hold time.Duration) error {
 	if c.holders.Add(1) > 1 {
 		return ErrShared
 	}
-	held := sleep(ctx, hold)
+	held := wait.For(ctx, hold)
 	c.holders.Add(-1)
 	t.leaving = time.Now()
 	if err := unlock(context.WithoutCancel(ctx)); err != nil {
@@ -128,15 +130,4 @@ func (c *client) take(ctx context.Context, hold time.Duration) error {
 	}
 	c.turns = append(c.turns, t)
 	return held
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

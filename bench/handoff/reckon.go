@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencepost-pg/fencepost/internal/bench/measure"
+	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
 // Sample is what was measured of a candidate in one round.

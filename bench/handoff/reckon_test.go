@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencepost-pg/fencepost/internal/bench/measure"
+	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
 // at is a moment, in milliseconds from an arbitrary one.
@@ -28,7 +28,9 @@ func TestReckon(t *testing.T) {
 	t.Parallel()
 	got := reckon(turns(), 3, 100*time.Millisecond)
 	want := Sample{Median: 2, Slow: 3, Rate: 50, Most: 2, Stranded: 2}
-	if !near(got.Median, want.Median) || !near(got.Slow, want.Slow) || !near(got.Rate, want.Rate) || got.Most != want.Most || got.Stranded != want.Stranded {
+	if !near(got.Median, want.Median) || !near(got.Slow, want.Slow) || !near(got.Rate, want.Rate) ||
+		got.Most != want.Most ||
+		got.Stranded != want.Stranded {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -1,9 +1,7 @@
 // Package peers puts several lock libraries behind one interface, each in the way its own
 // documentation recommends, so that they can be measured side by side.
 //
-// Where a library polls, the
-// pause between two tries is [PollEvery]; its own
-// choice would make it look worse: redislock's example waits 100 ms, redsync by default 50 to 250 ms, and
-// gives up after 32 tries. A shorter pause hands on sooner and costs the server more. Where a TTL can be
-// set, it is [TTL].
+// If a library polls, the pause between two attempts is [PollEvery]. The library's own choice would make it look worse:
+// redislock's example waits 100 ms, and redsync waits 50 to 250 ms by default and gives up after 32 attempts. A shorter
+// pause hands on sooner and costs the server more. If a TTL can be set, it is [TTL].
 package peers

@@ -22,7 +22,7 @@ type Unlock func(ctx context.Context) error
 type Client interface {
 	// Lock waits until it has the lock of a name.
 	Lock(ctx context.Context, name string) (Unlock, error)
-	// Close gives connections back, those that are shared with the first Close. No lock is held then.
+	// Close closes connections; the first Close closes shared ones. No lock may be held then.
 	Close() error
 }
 

@@ -24,7 +24,12 @@ func (s Servers) openRedislock(_ context.Context, goroutines int) ([]Client, err
 }
 
 func (p *polled) Lock(ctx context.Context, name string) (Unlock, error) {
-	lock, err := p.locker.Obtain(ctx, p.prefix+":"+name, TTL, &redislock.Options{RetryStrategy: redislock.LinearBackoff(PollEvery)})
+	lock, err := p.locker.Obtain(
+		ctx,
+		p.prefix+":"+name,
+		TTL,
+		&redislock.Options{RetryStrategy: redislock.LinearBackoff(PollEvery)},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// tracked locks by rueidislock: waiters learn from client-side caching that the key has gone, and all
-// of them try then. The options are those of its README for a single server of 7.0.5 or later, with more
-// patience: after a call that took longer than TryNextAfter, 20 ms by default, it can wait for ever for a
-// key that nobody holds, and a busy machine is that slow now and then.
+// tracked locks by rueidislock: client-side caching tells the waiters that the key is gone, and then all of them try.
+// The options are those of its README for a single server of 7.0.5 or later, with more patience: after a call that took
+// longer than TryNextAfter, 20 ms by default, it can wait for ever for a key that nobody holds, and a busy machine is
+// sometimes that slow.
 type tracked struct {
 	locker rueidislock.Locker
 	close  func()

@@ -1,11 +1,11 @@
-// Command fencepost looks after the database side of the fencepost library. Run it with --help.
+// Command fencepost manages the database side of the fencepost library. Run it with --help.
 package main
 
 import (
 	"context"
 	"os"
 
-	"github.com/fencepost-pg/fencepost/internal/cli"
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/cli"
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// The outcomes of the database/sql forms are the same whichever driver carries them.
+// The outcomes of the database/sql forms are the same with every driver.
 
 var items = fence.Table{Schema: "app", Name: "item", Key: []string{"id"}}
 
@@ -53,7 +53,11 @@ func update(ctx context.Context, db fence.SQLDB, tok token.Token, id, value any)
 
 func item(t *testing.T, url string) (value string, n int64, tok token.Token) {
 	t.Helper()
-	err := openDB(t, "pgx", url).QueryRowContext(t.Context(), `SELECT value, n, last_fencing_token FROM app.item WHERE id = $1`, itemID).
+	err := openDB(
+		t,
+		"pgx",
+		url,
+	).QueryRowContext(t.Context(), `SELECT value, n, last_fencing_token FROM app.item WHERE id = $1`, itemID).
 		Scan(&value, &n, &tok)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +80,8 @@ func wantErr(t *testing.T, err, want error, not ...error) {
 func wantStale(t *testing.T, err error, tok, current token.Token, row bool) {
 	t.Helper()
 	var stale *fence.StaleError
-	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) || stale.Token != tok || stale.Current != current || stale.Row != row {
+	if !errors.As(err, &stale) || !errors.Is(err, fence.ErrStale) || stale.Token != tok || stale.Current != current ||
+		stale.Row != row {
 		t.Errorf("got %v, want token %d refused at %d", err, tok, current)
 	}
 }
@@ -144,14 +149,14 @@ func TestTheOutcomesOfClaimAndGuard(t *testing.T) {
 	}
 }
 
-// guarded counts up in a transaction under a claim.
+// guarded increments a value in a transaction under a claim.
 func guarded(ctx context.Context, db *sql.DB, c fence.Claim) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := fence.GuardSQL(ctx, tx, c); err != nil {
+	if err := fence.EnterSQL(ctx, tx, c); err != nil {
 		return err
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE app.item SET n = n + 1 WHERE id = $1`, itemID); err != nil {
@@ -160,7 +165,7 @@ func guarded(ctx context.Context, db *sql.DB, c fence.Claim) error {
 	return fence.CommitError(ctx, tx.Commit())
 }
 
-// The error of a guard is overlooked: the commit says that nothing was committed.
+// The code ignores the error of a guard: the commit reports that nothing was committed.
 func TestAnOverlookedRefusalCommitsNothing(t *testing.T) {
 	t.Parallel()
 	for _, driver := range drivers {
@@ -172,7 +177,13 @@ func TestAnOverlookedRefusalCommitsNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantStale(t, fence.GuardSQL(t.Context(), tx, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()}), 1, 0, false)
+			wantStale(
+				t,
+				fence.EnterSQL(t.Context(), tx, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()}),
+				1,
+				0,
+				false,
+			)
 			_, _ = tx.ExecContext(t.Context(), `UPDATE app.item SET n = n + 1 WHERE id = $1`, itemID)
 			err = fence.CommitError(t.Context(), tx.Commit())
 			if err == nil || errors.Is(err, fence.ErrOutcomeUnknown) {
@@ -195,11 +206,11 @@ func proxied(t *testing.T, driver, url string) (*faults.Proxy, *sql.DB) {
 	return proxy, openDB(t, driver, proxy.URL(t, url))
 }
 
-// marker is how the proxy knows the message that carries the write out: it stands in an argument, which comes
-// after the statement has been prepared.
+// marker tells the proxy which message carries the write out. It is in an argument, which is sent after the statement
+// has been prepared.
 const marker = "a value of its own"
 
-// The reply to a write is lost, after it was carried out or before.
+// The reply to a write is lost, before or after it was carried out.
 func TestALostReplyIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, carriedOut := range []bool{true, false} {
@@ -215,7 +226,13 @@ func TestALostReplyIsUnknown(t *testing.T) {
 						drop, want = proxy.DropNextReply, 5
 					}
 					dropped := drop(faults.Containing(marker))
-					wantErr(t, update(t.Context(), db, 5, itemID, marker), fence.ErrOutcomeUnknown, fence.ErrTokenSpent, fence.ErrStale)
+					wantErr(
+						t,
+						update(t.Context(), db, 5, itemID, marker),
+						fence.ErrOutcomeUnknown,
+						fence.ErrTokenSpent,
+						fence.ErrStale,
+					)
 					<-dropped
 					if _, _, tok := item(t, url); tok != want {
 						t.Errorf("the row carries %d, want %d", tok, want)
@@ -226,8 +243,8 @@ func TestALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// The control: a plain UPDATE on a pool of lib/pq, whose reply is lost, is sent again by database/sql. It counts
-// twice, and no error tells. This is why UpdateSQL keeps to one connection.
+// The control: a plain UPDATE on a pool of lib/pq loses its reply, and database/sql sends it again. It counts twice,
+// and no error says so. This is why UpdateSQL stays on one connection.
 func TestControl_APlainPoolRepeatsAWriteWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	url := itemsDatabase(t)
@@ -262,7 +279,7 @@ func TestALostReplyToCommitIsUnknown(t *testing.T) {
 	}
 }
 
-// The connection ends in the middle of a transaction: nothing can have been committed, and that is said.
+// The connection ends in the middle of a transaction: nothing can have been committed, and the error says so.
 func TestAConnectionThatEndsBeforeCommitIsNoOutcome(t *testing.T) {
 	t.Parallel()
 	for _, driver := range drivers {
@@ -281,7 +298,7 @@ func TestAConnectionThatEndsBeforeCommitIsNoOutcome(t *testing.T) {
 			if _, err := db.ExecContext(t.Context(), `SELECT pg_terminate_backend($1)`, pid); err != nil {
 				t.Fatal(err)
 			}
-			err = fence.GuardSQL(t.Context(), tx, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()})
+			err = fence.EnterSQL(t.Context(), tx, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()})
 			wantErr(t, err, fence.ErrUnavailable, fence.ErrOutcomeUnknown, fence.ErrStale)
 			_ = tx.Rollback()
 		})

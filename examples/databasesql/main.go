@@ -1,10 +1,10 @@
-// Command databasesql shows database/sql under a fence: a worker takes a lease with fencepost and
-// writes through database/sql, here with the driver lib/pq, and the first statement of its
-// transaction is the guard. When the worker has been overtaken, PostgreSQL refuses its write.
+// Command databasesql shows database/sql under a fence. A worker takes a lease with fencepost and writes through
+// database/sql, here with the driver lib/pq. The first statement of its transaction is the guard. Once another worker
+// has overtaken it, PostgreSQL refuses its write.
 //
 //	DATABASE_URL=postgres://… REDIS_URL=redis://… go run .
 //
-// It creates the schemas fencepost and shop where they are missing.
+// It creates the schemas fencepost and shop if they do not exist.
 package main
 
 import (
@@ -57,8 +57,8 @@ func run(ctx context.Context, databaseURL, redisURL string, say func(line string
 	}
 	say("first worker: deposited 10")
 
-	// Its lease ends while a part of it is stuck in a call: here it is given back, elsewhere it runs out while the
-	// process stands still. The stuck part has the claim yet.
+	// Its lease ends while a part of it is stuck in a call. Here the lease is released; in production it runs out while
+	// the process is paused. The stuck part still has the claim.
 	if err := first.Release(ctx); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func run(ctx context.Context, databaseURL, redisURL string, say func(line string
 	}
 	say("second worker: took over, deposited 5")
 
-	// The stuck part of the first worker goes on, and does not look at its lease.
+	// The stuck part of the first worker continues, and does not look at its lease.
 	err = deposit(ctx, db, claim, 10)
 	var stale *fence.StaleError
 	if !errors.As(err, &stale) {
@@ -90,7 +90,7 @@ func deposit(ctx context.Context, db *sql.DB, claim fence.Claim, amount int64) e
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // without effect once committed
-	if err := fence.GuardSQL(ctx, tx, claim); err != nil {
+	if err := fence.EnterSQL(ctx, tx, claim); err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `
@@ -102,8 +102,8 @@ func deposit(ctx context.Context, db *sql.DB, claim fence.Claim, amount int64) e
 	return fence.CommitError(ctx, tx.Commit())
 }
 
-// prepare is what a deployment's migrations do. The last statement gives the table its door: from then on no
-// program writes account 1 without a claim of examples:account:1, and the row's token is stamped for it.
+// prepare does what a deployment's migrations do. The last statement protects the table: from then on no program writes
+// account 1 without a claim of examples:account:1, and a trigger stamps the row's token.
 func prepare(ctx context.Context, db *sql.DB) error {
 	if _, err := migrations.Up(ctx, db, nil); err != nil {
 		return err
@@ -116,7 +116,7 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return err
 }
 
-// open makes the store that grants the leases. Its pool is pgx's; the application's own is not.
+// open makes the store that grants the leases. The store uses a pool of pgx; the application need not.
 func open(ctx context.Context, databaseURL, redisURL string) (*fencepost.Store, func(), error) {
 	pool, err := pgxpool.New(ctx, databaseURL)
 	if err != nil {

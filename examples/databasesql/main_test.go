@@ -22,7 +22,7 @@ func openDB(t *testing.T, driver, url string) *sql.DB {
 	return db
 }
 
-// account reads balance and token of the account; both are 0 where there is none.
+// account reads the balance and the token of the account. Both are 0 if it does not exist.
 func account(t *testing.T, db *sql.DB) (balance, tok int64) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), `SELECT coalesce(sum(balance), 0), coalesce(max(last_fencing_token), 0) FROM shop.account`).
@@ -33,7 +33,7 @@ func account(t *testing.T, db *sql.DB) (balance, tok int64) {
 	return balance, tok
 }
 
-// The story, on a database that knows nothing of fencepost yet.
+// The story, on a database without fencepost.
 func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 	t.Parallel()
 	url := testenv.EmptyDatabase(t)
@@ -54,8 +54,8 @@ func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 	}
 }
 
-// The door: a program that enters nothing does not get in either. The control takes the door away.
-func TestTheDoorRefusesAWriteWithoutAClaim(t *testing.T) {
+// The protection also refuses a program that enters nothing. The control removes the protection.
+func TestTheProtectionRefusesAWriteWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, "postgres", testenv.Database(t))
 	if err := prepare(t.Context(), db); err != nil {
@@ -64,7 +64,8 @@ func TestTheDoorRefusesAWriteWithoutAClaim(t *testing.T) {
 	const write = `INSERT INTO shop.account (id, balance) VALUES (1, 100)`
 	_, err := db.ExecContext(t.Context(), write)
 	var state interface{ SQLState() string }
-	if !errors.As(err, &state) || state.SQLState() != "ZF004" || !errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
+	if !errors.As(err, &state) || state.SQLState() != "ZF004" ||
+		!errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
 		t.Errorf("got %v", err)
 	}
 	if n, _ := account(t, db); n != 0 {

@@ -1,11 +1,10 @@
-// Command gorm shows GORM under a fence: the first statement of a GORM transaction is
-// fencepost.enter, and everything that GORM writes in it is then under the worker's claim. When
-// the worker has been overtaken, PostgreSQL refuses, and the error that GORM hands on is known by
-// its SQLSTATE.
+// Command gorm shows GORM under a fence. The first statement of a GORM transaction is fencepost.enter, and everything
+// that GORM then writes in it is under the worker's claim. Once another worker has overtaken it, PostgreSQL refuses the
+// write. The SQLSTATE in GORM's error identifies the refusal.
 //
 //	DATABASE_URL=postgres://… REDIS_URL=redis://… go run .
 //
-// It creates the schemas fencepost and shop where they are missing.
+// It creates the schemas fencepost and shop if they do not exist.
 package main
 
 import (
@@ -28,13 +27,13 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// Account is a row of shop.account. The token column is no part of it: the fence is asked, not the row.
+// Account is a row of shop.account. It leaves out the token column, because the guard checks the fence, not the row.
 type Account struct {
 	ID      int64 `gorm:"primaryKey"`
 	Balance int64
 }
 
-// TableName is GORM's way to name a table with its schema.
+// TableName returns the table's name with its schema, as GORM expects it.
 func (Account) TableName() string { return "shop.account" }
 
 func main() {
@@ -77,8 +76,8 @@ func run(ctx context.Context, databaseURL, redisURL string, say func(line string
 	}
 	say("first worker: deposited 10")
 
-	// Its lease ends while a part of it is stuck in a call: here it is given back, elsewhere it runs out while the
-	// process stands still. The stuck part has the claim yet.
+	// Its lease ends while a part of it is stuck in a call. Here the lease is released; in production it runs out while
+	// the process is paused. The stuck part still has the claim.
 	if err := first.Release(ctx); err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func run(ctx context.Context, databaseURL, redisURL string, say func(line string
 	}
 	say("second worker: took over, deposited 5")
 
-	// The stuck part of the first worker goes on, and does not look at its lease.
+	// The stuck part of the first worker continues, and does not look at its lease.
 	err = deposit(ctx, db, claim, 10)
 	if !errors.Is(err, fence.ErrStale) {
 		return fmt.Errorf("the overtaken worker was not refused: %w", err)
@@ -101,7 +100,7 @@ func run(ctx context.Context, databaseURL, redisURL string, say func(line string
 	return nil
 }
 
-// deposit adds to the account, as GORM writes it.
+// deposit adds to the account in GORM's own way.
 func deposit(ctx context.Context, db *gorm.DB, claim fence.Claim, amount int64) error {
 	return guarded(ctx, db, claim, func(tx *gorm.DB) error {
 		return tx.Clauses(clause.OnConflict{
@@ -111,8 +110,8 @@ func deposit(ctx context.Context, db *gorm.DB, claim fence.Claim, amount int64) 
 	})
 }
 
-// guarded runs fn in a GORM transaction under a claim. nil means committed. enter must not stand in a nested
-// transaction: GORM makes that a savepoint, and rolling it back would drop the guard.
+// guarded runs fn in a GORM transaction under a claim. nil means committed. Do not call enter in a nested transaction:
+// GORM makes that a savepoint, and its rollback would drop the guard.
 func guarded(ctx context.Context, db *gorm.DB, claim fence.Claim, fn func(tx *gorm.DB) error) error {
 	tx := db.WithContext(ctx).Begin()
 	if tx.Error != nil {
@@ -121,7 +120,7 @@ func guarded(ctx context.Context, db *gorm.DB, claim fence.Claim, fn func(tx *go
 	defer tx.Rollback() // without effect once committed
 	err := tx.Exec(`SELECT fencepost.enter(?, ?, ?)`, claim.Resource, int64(claim.Token), claim.Nonce.Hex()).Error
 	if err != nil {
-		// *fence.StaleError where the SQLSTATE in GORM's error is ZF001.
+		// This is *fence.StaleError if the SQLSTATE in GORM's error is ZF001.
 		return fence.GuardError(ctx, err)
 	}
 	if err := fn(tx); err != nil {
@@ -130,8 +129,8 @@ func guarded(ctx context.Context, db *gorm.DB, claim fence.Claim, fn func(tx *go
 	return fence.CommitError(ctx, tx.Commit().Error)
 }
 
-// prepare is what a deployment's migrations do. The last statement gives the table its door: from then on no
-// program writes account 1 without a claim of examples:account:1, and the row's token is stamped for it.
+// prepare does what a deployment's migrations do. The last statement protects the table: from then on no program writes
+// account 1 without a claim of examples:account:1, and a trigger stamps the row's token.
 func prepare(ctx context.Context, db *sql.DB) error {
 	if _, err := migrations.Up(ctx, db, nil); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// The story, on a database that knows nothing of fencepost yet.
+// The story, on a database without fencepost.
 func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 	t.Parallel()
 	url := testenv.EmptyDatabase(t)
@@ -35,7 +35,8 @@ func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 		t.Errorf("it said %q", said)
 	}
 	var balance, tok int64
-	err := testenv.PoolOn(t, url).QueryRow(t.Context(), `SELECT balance, last_fencing_token FROM shop.account WHERE id = 1`).
+	err := testenv.PoolOn(t, url).
+		QueryRow(t.Context(), `SELECT balance, last_fencing_token FROM shop.account WHERE id = 1`).
 		Scan(&balance, &tok)
 	if err != nil || balance != 15 || tok != 2 {
 		t.Errorf("the balance is %d, stamped with %d, %v", balance, tok, err)
@@ -53,7 +54,7 @@ func openGORM(t *testing.T, driver string) *gorm.DB {
 	if err := prepare(t.Context(), conn); err != nil {
 		t.Fatal(err)
 	}
-	// TranslateError changes the errors that GORM hands on.
+	// TranslateError changes the errors that GORM returns.
 	config := &gorm.Config{Logger: logger.Discard, TranslateError: true}
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: conn}), config)
 	if err != nil {
@@ -62,8 +63,8 @@ func openGORM(t *testing.T, driver string) *gorm.DB {
 	return db
 }
 
-// The refusal is known by the SQLSTATE in GORM's error, with either driver; and what the overtaken worker did
-// in its transaction is gone even if it overlooks that error.
+// With either driver, the SQLSTATE in GORM's error identifies the refusal. What the overtaken worker did in its
+// transaction is rolled back even if the worker ignores that error.
 func TestARefusalIsKnownByItsSQLSTATE(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"pgx", "postgres"} {
@@ -106,8 +107,8 @@ func TestARefusalIsKnownByItsSQLSTATE(t *testing.T) {
 	}
 }
 
-// GORM's transaction is one that GuardSQL takes as well.
-func TestGuardSQLInAGORMTransaction(t *testing.T) {
+// EnterSQL also accepts GORM's transaction.
+func TestEnterSQLInAGORMTransaction(t *testing.T) {
 	t.Parallel()
 	db := openGORM(t, "pgx")
 	err := db.WithContext(t.Context()).Transaction(func(tx *gorm.DB) error {
@@ -115,20 +116,21 @@ func TestGuardSQLInAGORMTransaction(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no transaction", tx.Statement.ConnPool)
 		}
-		return fence.GuardSQL(t.Context(), guardable, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()})
+		return fence.EnterSQL(t.Context(), guardable, fence.Claim{Resource: "r", Token: 1, Nonce: token.NewNonce()})
 	})
 	if !errors.Is(err, fence.ErrStale) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// The door: GORM code that enters nothing does not get in either. The control takes the door away.
-func TestTheDoorRefusesGORMWithoutAClaim(t *testing.T) {
+// The protection also refuses GORM code that enters nothing. The control removes the protection.
+func TestTheProtectionRefusesGORMWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	db := openGORM(t, "pgx").WithContext(t.Context())
 	err := db.Create(&Account{ID: 1, Balance: 100}).Error
 	var state interface{ SQLState() string }
-	if !errors.As(err, &state) || state.SQLState() != "ZF004" || !errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
+	if !errors.As(err, &state) || state.SQLState() != "ZF004" ||
+		!errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
 		t.Errorf("got %v", err)
 	}
 	var accounts int64

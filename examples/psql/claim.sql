@@ -1,10 +1,10 @@
 -- Claims a resource and prints "token nonce".
 --   psql -v resource=NAME -v label=WHO -f claim.sql
--- Whoever claims takes over: every earlier claim of the resource is stale from then on.
+-- A claim takes over: every earlier claim of the resource is stale from then on.
 
--- A token of 1 asks what the fence carries; where there is no fence yet, it has been claimed by that.
--- Otherwise the next number is claimed, with the same nonce. If somebody else takes that number first,
--- nothing is printed, and the caller tries again.
+-- Claiming token 1 returns the token that the fence carries. If there is no fence, the statement claims token 1.
+-- Otherwise the script claims the next number, with the same nonce. If another session takes that number first, the
+-- script prints nothing, and the caller tries again.
 \set ON_ERROR_STOP on
 SELECT gen_random_uuid() AS nonce \gset
 SELECT claimed, current, CASE WHEN claimed THEN current ELSE current + 1 END AS token

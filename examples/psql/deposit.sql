@@ -1,6 +1,6 @@
 -- Adds to the account, under a claim.
 --   psql -v resource=NAME -v token=TOKEN -v nonce=NONCE -v amount=N -f deposit.sql
--- When the claim is stale, enter raises SQLSTATE ZF001, psql stops there, and nothing is written.
+-- If the claim is stale, enter raises SQLSTATE ZF001, psql stops there, and nothing is written.
 \set ON_ERROR_STOP on
 \set VERBOSITY verbose
 BEGIN;

@@ -1,10 +1,9 @@
-// Package psql shows plain psql taking part, without a line of Go: story.sh claims a resource with
-// `SELECT fencepost.claim(…)`, enters it at the top of its transactions with `SELECT
-// fencepost.enter(…)`, and is refused by PostgreSQL once another claim has overtaken it.
+// Package psql uses plain psql, without a line of Go. story.sh claims a resource with `SELECT fencepost.claim(…)` and
+// enters it at the top of its transactions with `SELECT fencepost.enter(…)`. Once another claim has overtaken it,
+// PostgreSQL refuses it.
 //
 //	DATABASE_URL=postgres://… ./story.sh
 //
-// The database needs fencepost's migrations (`fencepost migrate up`). The script creates the schema
-// shop where it is missing. No Redis is asked: nothing says who may work now, so each claim takes
-// over from the one before.
+// The database needs fencepost's migrations (`fencepost migrate up`). The script creates the schema shop if it does not
+// exist. It uses no Redis: nothing says who may work now, so each claim takes over from the one before.
 package psql

@@ -52,7 +52,7 @@ fi
 expect ZF001 "$problem"
 echo "first: refused as stale"
 
-# Nor does it help to leave the claim out: the table has a door.
+# Nor does it help to leave the claim out: the table has a protection.
 if problem=$(run bare.sql 2>&1); then
 	echo "without a claim: NOT refused"
 	exit 1

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The generated code is that of queries.sql and schema.sql as they stand. sqlc itself takes longer to build than all the
-// examples to test; what it makes of a query and of a table of this size can be told without it.
+// The generated code is that of queries.sql and schema.sql as they stand. sqlc itself takes longer to build than
+// all the examples to test; what it makes of a query and of a table of this size can be told without it.
 func TestTheGeneratedCodeIsCurrent(t *testing.T) {
 	t.Parallel()
 	if want, got := queriesOf(t, read(t, "queries.sql")), constantsOf(t, "shopdb/queries.sql.go"); !maps.Equal(got, want) {
@@ -34,19 +34,21 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// queriesOf returns the queries by their heads, each as sqlc writes it into Go: named arguments numbered in their order.
+// queriesOf returns the queries by their heads, each as sqlc writes it into Go: named arguments numbered in their
+// order.
 func queriesOf(t *testing.T, text string) map[string]string {
 	t.Helper()
 	queries := map[string]string{}
 	for _, part := range strings.Split(text, "-- name: ")[1:] {
 		head, query, _ := strings.Cut(strings.TrimSpace(part), "\n")
 		numbers := map[string]int{}
-		queries[head] = regexp.MustCompile(`sqlc\.arg\((\w+)\)`).ReplaceAllStringFunc(strings.TrimSuffix(query, ";"), func(arg string) string {
-			if numbers[arg] == 0 {
-				numbers[arg] = len(numbers) + 1
-			}
-			return fmt.Sprintf("$%d", numbers[arg])
-		})
+		queries[head] = regexp.MustCompile(`sqlc\.arg\((\w+)\)`).
+			ReplaceAllStringFunc(strings.TrimSuffix(query, ";"), func(arg string) string {
+				if numbers[arg] == 0 {
+					numbers[arg] = len(numbers) + 1
+				}
+				return fmt.Sprintf("$%d", numbers[arg])
+			})
 	}
 	if len(queries) == 0 {
 		t.Fatal("no queries were found")

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// The story, on a database that knows nothing of fencepost yet.
+// The story, on a database without fencepost.
 func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 	t.Parallel()
 	url := testenv.EmptyDatabase(t)
@@ -38,9 +38,8 @@ func TestTheOvertakenWorkerIsRefused(t *testing.T) {
 	}
 }
 
-// The door: generated queries on a transaction that nobody has guarded do not get in. The control takes the
-// door away.
-func TestTheDoorRefusesQueriesWithoutAClaim(t *testing.T) {
+// The protection refuses generated queries on a transaction without a guard. The control removes the protection.
+func TestTheProtectionRefusesQueriesWithoutAClaim(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
 	if err := prepare(t.Context(), pool); err != nil {
@@ -51,7 +50,8 @@ func TestTheDoorRefusesQueriesWithoutAClaim(t *testing.T) {
 	}
 	err := write()
 	var state interface{ SQLState() string }
-	if !errors.As(err, &state) || state.SQLState() != "ZF004" || !errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
+	if !errors.As(err, &state) || state.SQLState() != "ZF004" ||
+		!errors.Is(fence.GuardError(t.Context(), err), fence.ErrStale) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := shopdb.New(pool).Balance(t.Context(), 1); !errors.Is(err, pgx.ErrNoRows) {

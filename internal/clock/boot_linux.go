@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// sinceBoot reads CLOCK_BOOTTIME, which goes on while the machine is suspended.
+// sinceBoot reads CLOCK_BOOTTIME, which keeps running while the machine is suspended.
 func sinceBoot() time.Duration {
 	const clockBoottime = 7
 	var ts syscall.Timespec

@@ -38,6 +38,25 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
+// C61: a wall clock of the caller's that stands still with the monotonic clock hides no suspension.
+func TestCase61_ASuspensionShowsWhateverTheCallersClockSays(t *testing.T) {
+	t.Parallel()
+	var began time.Time
+	s := NewSystem(func() time.Time { return time.Unix(0, 0).Add(time.Since(began)) }) // it follows the monotonic clock
+	began = s.began
+	// This machine was not suspended, so the wall clock that it was last compared by is put back instead.
+	asleep := time.Duration(0)
+	s.suspended.sinceBoot = func() time.Duration { return time.Since(began) + asleep }
+	start := s.Now()
+	asleep = time.Minute
+	last := *s.suspended.last.Load()
+	last.wallAhead -= time.Minute
+	s.suspended.last.Store(&last)
+	if longest, monotonic := s.Now().Since(start); longest < time.Minute || monotonic > 10*time.Second {
+		t.Errorf("%v have passed, %v by the monotonic clock", longest, monotonic)
+	}
+}
+
 // The wall clock counts through the instant, as does the time that passed while the machine was suspended.
 func TestTheMostThatAnyClockSays(t *testing.T) {
 	t.Parallel()

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// bundle is a proxy in front of a real Redis: direct goes round the proxy, through
-// goes through it and tries everything once.
+// bundle is a proxy in front of a real Redis: direct bypasses the proxy; through goes through it and tries everything
+// once.
 type bundle struct {
 	proxy           *faults.Proxy
 	direct, through redis.UniversalClient
@@ -135,8 +135,7 @@ func TestCutAndHeal(t *testing.T) {
 	}
 }
 
-// TestHangKeepsConnectionAndBytes: what was sent during the hang is carried out
-// after it, on the same connection.
+// TestHangKeepsConnectionAndBytes: commands sent during the hang are carried out after it, on the same connection.
 func TestHangKeepsConnectionAndBytes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -171,7 +170,7 @@ func TestHangEndsWithTheTest(t *testing.T) {
 	b := setup(t)
 	mustWork(t, b.incr(t))
 	b.proxy.Hang()
-	b.proxy.Hang() // twice is as good as once
+	b.proxy.Hang() // a second call does nothing
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	mustFail(t, b.through.Incr(ctx, b.key).Err())
@@ -190,8 +189,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// TestCutOnce: a request under way ends, be it one that the proxy delays; the next
-// connection works.
+// TestCutOnce: a request in flight ends, even if the proxy delays it; the next connection works.
 func TestCutOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -214,11 +212,36 @@ func TestCutOnce(t *testing.T) {
 	}
 }
 
-// TestNoServer: a proxy in front of nothing resets its clients.
+// TestNoServer: a proxy without a server resets its clients.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
 	proxy := faults.NewProxy(t, "127.0.0.1:1")
 	c := redis.NewClient(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})
 	defer func() { _ = c.Close() }()
 	mustFail(t, c.Ping(t.Context()).Err())
+}
+
+// A reply that is held back arrives whole once it is released; other connections continue meanwhile.
+func TestHoldNextReply(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	held, letGo := b.proxy.HoldNextReply(faults.Containing("incr"))
+	answer := make(chan error, 1)
+	go func() { answer <- b.incr(t) }()
+	happened(t, held)
+	if n := b.count(t); n != 1 {
+		t.Errorf("the server carried %d orders out, want 1", n)
+	}
+	if err := b.through.Get(t.Context(), b.key).Err(); err != nil {
+		t.Errorf("another connection: %v", err)
+	}
+	select {
+	case err := <-answer:
+		t.Fatalf("the answer came before it was let go: %v", err)
+	default:
+	}
+	letGo()
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
 }

@@ -9,12 +9,11 @@ import (
 
 const (
 	chunkSize = 32 << 10
-	// writePatience bounds one write, so that a peer that reads nothing cannot make
-	// Hang wait for ever.
+	// writePatience bounds one write, so that a peer that reads nothing cannot make Hang wait forever.
 	writePatience = 10 * time.Second
 )
 
-// link is one client's connection and its own to the server.
+// link is one client's connection and the matching connection to the server.
 type link struct {
 	proxy          *Proxy
 	client, server *net.TCPConn
@@ -34,7 +33,7 @@ func (l *link) requests() {
 		switch {
 		case d == nil:
 		case d.at == atAnswer:
-			// Before the server has the request: its answer must find this set.
+			// The drop is set before the server has the request, so that its reply finds it.
 			l.dropping.Store(d)
 		default:
 			l.drop(d)
@@ -52,16 +51,31 @@ func (l *link) replies() {
 		if d == nil {
 			d = l.proxy.claimDrop(reply, true)
 		}
-		if d != nil {
-			l.drop(d)
-			return false
+		switch {
+		case d == nil:
+			return true
+		case d.held != nil:
+			return l.hold(d)
 		}
-		return true
+		l.drop(d)
+		return false
 	})
 }
 
-// sent notes a chunk of a request and returns the request so far: it may come in
-// pieces, and the words that a drop looks for be cut in two.
+// hold keeps a reply until it is released, and reports whether the link still stands.
+func (l *link) hold(d *drop) bool {
+	l.dropping.Store(nil)
+	close(d.done)
+	select {
+	case <-d.held:
+		return true
+	case <-l.over:
+		return false
+	}
+}
+
+// sent records a chunk of a request and returns the request so far: it may come in pieces, and the words that a drop
+// looks for may be split between two.
 func (l *link) sent(chunk []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,9 +84,8 @@ func (l *link) sent(chunk []byte) []byte {
 	return l.request
 }
 
-// answered notes a chunk of an answer and returns the answer so far. It forgets the request,
-// before the client has the answer and sends another: a drop must not match what was sent before
-// it was asked for.
+// answered records a chunk of a reply and returns the reply so far. It forgets the request before the client has the
+// reply and sends another, so that a drop cannot match a request sent before the drop was asked for.
 func (l *link) answered(chunk []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,14 +94,13 @@ func (l *link) answered(chunk []byte) []byte {
 	return l.reply
 }
 
-// grow appends to the end of a conversation, of which it keeps the last chunk's worth.
+// grow appends to a conversation and keeps the last chunk's worth of it.
 func grow(text, chunk []byte) []byte {
 	text = append(text, chunk...)
 	return text[max(0, len(text)-chunkSize):]
 }
 
-// relay copies from one side to the other until either ends. Each chunk is shown
-// to look, which may end it.
+// relay copies from one side to the other until either ends. It passes each chunk to look, which may end the relay.
 func (l *link) relay(from, to *net.TCPConn, look func([]byte) bool) {
 	buffer := make([]byte, chunkSize)
 	for {
@@ -100,7 +112,7 @@ func (l *link) relay(from, to *net.TCPConn, look func([]byte) bool) {
 			break
 		}
 	}
-	// The end of a connection is held back by a hang like its bytes.
+	// A hang holds back the end of a connection like its bytes.
 	l.proxy.flow.RLock()
 	defer l.proxy.flow.RUnlock()
 	l.close()
@@ -114,7 +126,7 @@ func (l *link) write(to *net.TCPConn, chunk []byte) bool {
 	return err == nil
 }
 
-// delay waits for the proxy's latency and tells whether the link still stands.
+// delay waits for the proxy's latency and reports whether the link still stands.
 func (l *link) delay() bool {
 	l.proxy.mu.Lock()
 	d := l.proxy.latency
@@ -137,7 +149,7 @@ func (l *link) drop(d *drop) {
 	close(d.done)
 }
 
-// close ends both connections in order: the client reads EOF.
+// close ends both connections in an orderly way: the client reads EOF.
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.over)

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Proxy relays TCP connections to one server until told to misbehave. Its methods
-// may be called from several goroutines.
+// Proxy relays TCP connections to one server until told to misbehave. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	// flow is read-locked around each write of relayed bytes, and locked during a
-	// hang: once Hang has returned, no further byte arrives anywhere.
+	// flow is read-locked around each write of relayed bytes, and locked during a hang: once Hang has returned, no
+	// further byte arrives anywhere.
 	flow sync.RWMutex
 
 	mu       sync.Mutex
@@ -39,10 +38,10 @@ func Start(upstream string) (*Proxy, error) {
 	return p, nil
 }
 
-// Close ends the proxy with all its connections, a hang included, and returns when nothing of
-// it runs any more. A second call does nothing.
+// Close ends the proxy with all its connections, even during a hang, and returns once all its goroutines have ended. A
+// second call does nothing.
 func (p *Proxy) Close() {
-	_ = p.listener.Close() // fails where it was closed before
+	_ = p.listener.Close() // fails if it was closed before
 	p.mu.Lock()
 	p.closed = true
 	p.resetAll()
@@ -54,7 +53,7 @@ func (p *Proxy) Close() {
 // Addr returns the proxy's own address as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Through returns address, that of the server behind the proxy, as it reads through the proxy.
+// Through returns address, which is the server's, rewritten to lead through the proxy.
 func (p *Proxy) Through(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -71,8 +70,8 @@ func (p *Proxy) Links() int {
 	return len(p.links)
 }
 
-// Redirect makes connections that are made from now on go to another server, a host:port, and
-// resets those there are: they lead to the one that is gone.
+// Redirect makes new connections go to another server, a host:port, and resets the existing ones, which lead to the
+// previous server.
 func (p *Proxy) Redirect(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,8 +79,8 @@ func (p *Proxy) Redirect(upstream string) {
 	p.resetAll()
 }
 
-// Cut resets all connections, and each new one as soon as it is made, until Heal.
-// (Refusing them outright would give the port away.)
+// Cut resets all connections, and each new one as soon as it is made, until Heal. (Refusing new connections would mean
+// giving up the port.)
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,8 +95,8 @@ func (p *Proxy) CutOnce() {
 	p.resetAll()
 }
 
-// Hang holds all bytes back, both ways, until Resume or Heal. Connections stay, and
-// new ones can be made. Nothing that was held back is lost.
+// Hang holds all bytes back in both directions until Resume or Heal. Connections stay, and new ones can be made. Held
+// bytes are not lost.
 func (p *Proxy) Hang() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +113,8 @@ func (p *Proxy) Resume() {
 	p.resume()
 }
 
-// Latency makes what clients send arrive d later, until Heal or another call. Bytes
-// that are sent during the delay of others are delayed after them.
+// Latency makes what clients send arrive d later, until Heal or another call. Bytes that are sent while others are
+// delayed are delayed after them.
 func (p *Proxy) Latency(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

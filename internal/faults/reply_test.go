@@ -12,7 +12,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// connections returns a connection to a database of the test's own, and one through a proxy.
+// connections returns a connection to the test's own database, and one through a proxy.
 func connections(t *testing.T) (direct, through *pgx.Conn, proxy *faults.Proxy) {
 	t.Helper()
 	address := testenv.EmptyDatabase(t)
@@ -35,8 +35,8 @@ func connections(t *testing.T) (direct, through *pgx.Conn, proxy *faults.Proxy) 
 	return direct, through, proxy
 }
 
-// TestCommitted: whatever the client calls its COMMIT, the answer is lost and the rows are there. What
-// merely speaks of COMMIT passes, and so does a COMMIT that PostgreSQL answered with ROLLBACK.
+// TestCommitted: however the client words its COMMIT, the reply is lost and the rows are there. Text that only mentions
+// COMMIT passes, and so does a COMMIT that PostgreSQL answered with ROLLBACK.
 func TestCommitted(t *testing.T) {
 	t.Parallel()
 	for _, statement := range []string{"COMMIT", "end", "INSERT INTO n VALUES (2); commit work"} {
@@ -84,7 +84,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestClose: nothing of a proxy is left, be it hung, and it may be closed again.
+// TestClose: nothing of a proxy is left, even if it hangs, and it may be closed again.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	u := testenv.RedisURL(t)

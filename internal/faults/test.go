@@ -1,7 +1,7 @@
 package faults
 
-// TB is what this package needs of a test: a testing.TB is one. The package is part of the
-// command as well, which has no use for package testing.
+// TB is the part of testing.TB that this package needs. The package is also part of the command, which must not import
+// package testing.
 type TB interface {
 	Helper()
 	Fatal(args ...any)

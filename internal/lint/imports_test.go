@@ -1,70 +1,60 @@
 package lint_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
 
-const module = "github.com/fencepost-pg/fencepost"
-
-// pkg is what `go list` says of one package, test files left out.
-type pkg struct {
-	ImportPath string
-	Standard   bool
-	Imports    []string
-	Deps       []string
-}
-
-func list(t *testing.T, patterns ...string) map[string]pkg {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Standard,Imports,Deps"}, patterns...)...)
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	packages := make(map[string]pkg)
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		packages[p.ImportPath] = p
-	}
-	return packages
-}
-
 const (
 	pgx   = "github.com/jackc/pgx/v5"
 	redis = "github.com/redis/go-redis/v9"
 	goose = "github.com/pressly/goose/v3"
+
+	toolModule  = module + "/cmd/fencepost"
+	benchModule = module + "/bench"
 )
 
-// shipped are the packages that users import, and what those share, with all they may import beyond the standard library.
+// shipped are the packages that users import, and what those share, with all they may import beyond the standard
+// library.
 func shipped() map[string][]string {
-	return map[string][]string{
-		module + "/token":          nil,
-		module + "/internal/clock": nil,
-		module + "/lease":          {redis, module + "/token", module + "/internal/clock"},
-		module + "/fence":          {pgx, module + "/token"},
-		module + "/advisory":       {pgx, module + "/token", module + "/internal/clock"},
-		module + "/migrations":     {goose},
-		module:                     {pgx, redis, module + "/token", module + "/fence", module + "/lease", module + "/advisory"},
+	of := func(names ...string) []string {
+		paths := []string{pgx, module + "/token"}
+		for _, name := range names {
+			paths = append(paths, module+"/internal/"+name)
+		}
+		return paths
 	}
+	packages := map[string][]string{
+		module + "/token":             nil,
+		module + "/internal/clock":    nil,
+		module + "/internal/encoding": {pgx},
+		module + "/lease":             {redis, module + "/token", module + "/internal/clock"},
+		module + "/fence":             of("pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit"),
+		module + "/advisory":          of("clock", "encoding", "turns"),
+		module + "/internal/turns":    {module + "/token"},
+		module + "/migrations":        {goose},
+		module: append(
+			of("encoding", "turns", "pgclaim", "pgtable", "pgrow", "pgbatch", "pgcommit", "pgledger", "pgerr", "pgsession"),
+			redis,
+			module+"/fence",
+			module+"/lease",
+			module+"/advisory",
+		),
+	}
+	// The PostgreSQL side, on which fence and the root package both build. Each may import those above it.
+	var lower []string
+	for _, name := range []string{"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgbatch", "pgcommit", "pgledger"} {
+		packages[module+"/internal/"+name] = of(append(lower[:len(lower):len(lower)], "encoding")...)
+		lower = append(lower, name)
+	}
+	return packages
 }
 
 func TestArrowsPointDownOnly(t *testing.T) {
 	t.Parallel()
-	packages := list(t, "./...")
-	standard := list(t, "std")
+	packages := list(t, ".", "./...")
+	standard := list(t, ".", "std")
 	for path, allowed := range shipped() {
 		p, ok := packages[path]
 		if !ok {
@@ -77,7 +67,7 @@ func TestArrowsPointDownOnly(t *testing.T) {
 		}
 	}
 	for path := range packages {
-		if _, ok := shipped()[path]; !ok && !strings.HasPrefix(path, module+"/internal/") && !strings.HasPrefix(path, module+"/cmd/") &&
+		if _, ok := shipped()[path]; !ok && !strings.HasPrefix(path, module+"/internal/") &&
 			!strings.HasPrefix(path, module+"/examples/") {
 			t.Errorf("%s is a package that no rule speaks of", path)
 		}
@@ -87,14 +77,14 @@ func TestArrowsPointDownOnly(t *testing.T) {
 // within reports whether a package is one of the allowed, or inside one of another module.
 func within(imported string, allowed []string) bool {
 	return slices.ContainsFunc(allowed, func(a string) bool {
-		return imported == a || a != module && strings.HasPrefix(imported, a+"/")
+		return imported == a || !strings.HasPrefix(a, module) && strings.HasPrefix(imported, a+"/")
 	})
 }
 
-// What only tests and the command need never reaches a program that uses the library.
+// What only tests and the command need never becomes part of a program that uses the library.
 func TestTestOnlyLibrariesStayOutOfShippedPackages(t *testing.T) {
 	t.Parallel()
-	packages := list(t, "./...")
+	packages := list(t, ".", "./...")
 	for path := range shipped() {
 		for _, dep := range packages[path].Deps {
 			for _, kept := range []string{
@@ -109,10 +99,60 @@ func TestTestOnlyLibrariesStayOutOfShippedPackages(t *testing.T) {
 	}
 }
 
+// The root module does not know the modules beside it, and the benchmarks do not know the tool.
+func TestNestedModulesDependOnTheRootAndNotTheReverse(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		folder string
+		never  []string
+	}{
+		{".", []string{benchModule, toolModule}},
+		{"bench", []string{toolModule}},
+	} {
+		for path, p := range list(t, tt.folder, "./...") {
+			for _, imported := range p.Imports {
+				if within(imported, tt.never) ||
+					slices.ContainsFunc(tt.never, func(m string) bool { return strings.HasPrefix(imported, m+"/") }) {
+					t.Errorf("%s imports %s", path, imported)
+				}
+			}
+		}
+	}
+}
+
+// fromRoot is what the nested modules may import from the root module: the public packages, and the kit that tests
+// share.
+func fromRoot() []string {
+	allowed := []string{
+		module + "/internal/services", module + "/internal/testenv", module + "/internal/faults",
+		module + "/internal/process", module + "/internal/clock", module + "/internal/encoding",
+	}
+	for path := range shipped() {
+		allowed = append(allowed, path)
+	}
+	return allowed
+}
+
+func TestNestedModulesUseThePublicPackagesAndTheTestKit(t *testing.T) {
+	t.Parallel()
+	for folder, own := range map[string]string{"bench": benchModule, "cmd/fencepost": toolModule} {
+		for path, p := range list(t, folder, "./...") {
+			for _, imported := range p.Imports {
+				beside := imported == own || strings.HasPrefix(imported, own+"/") || strings.HasPrefix(imported, benchModule+"/")
+				if (imported == module || strings.HasPrefix(imported, module+"/")) && !beside &&
+					!slices.Contains(fromRoot(), imported) {
+					t.Errorf("%s imports %s", path, imported)
+				}
+			}
+		}
+	}
+}
+
 func TestTheCommandIsOneLineOverTheCLI(t *testing.T) {
 	t.Parallel()
-	for _, imported := range list(t, "./cmd/...")[module+"/cmd/fencepost"].Imports {
-		if strings.HasPrefix(imported, module) && imported != module+"/internal/cli" && imported != module+"/internal/services" {
+	for _, imported := range list(t, "cmd/fencepost", ".")[toolModule].Imports {
+		if strings.HasPrefix(imported, module) && imported != toolModule+"/internal/cli" &&
+			imported != module+"/internal/services" {
 			t.Errorf("the command imports %s", imported)
 		}
 	}

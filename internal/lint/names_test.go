@@ -13,8 +13,8 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// SQL is the contract between migrations and fence, which do not import each other: whatever name
-// of the schema fencepost the Go code uses, a migration creates.
+// SQL is the contract between migrations and fence, which do not import each other. A migration creates every name of
+// the schema fencepost that the Go code uses.
 func TestGoAndSQLAgreeOnNames(t *testing.T) {
 	t.Parallel()
 	created := regexp.MustCompile(`CREATE (?:TABLE|FUNCTION) (fencepost\.\w+)`)
@@ -36,7 +36,7 @@ func TestGoAndSQLAgreeOnNames(t *testing.T) {
 	}
 	used := regexp.MustCompile(`(?:FROM |SELECT )(fencepost\.\w+)`)
 	found := 0
-	for _, path := range sources(t, "../../fence") {
+	for _, path := range append(sources(t, "../../fence"), sources(t, "../pg*")...) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -69,33 +69,37 @@ func sources(t *testing.T, dir string) []string {
 	return slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") })
 }
 
-// The README's quickstart is the body of the root package's example, so it compiles and runs.
+// The README's code is the code of the examples, so it compiles and runs.
 func TestTheReadmesCodeIsTheExamples(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile("../../example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiled := squeeze(string(example))
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "../../README.md"), -1)
 	if len(blocks) == 0 {
 		t.Error("the README shows no code")
 	}
+	var compiled string
+	for _, file := range []string{"example_test.go", "examples/quickstart/main.go", "examples/rows/main.go"} {
+		compiled += squeeze(read(t, "../../"+file)) + "\n"
+	}
 	for _, block := range blocks {
 		if !strings.Contains(compiled, squeeze(block[1])) {
-			t.Errorf("this code of the README is not in example_test.go:\n%s", block[1])
+			t.Errorf("this code of the README is in no example:\n%s", block[1])
 		}
 	}
 }
 
-// squeeze makes indentation not count.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// squeeze removes indentation, so that it does not matter.
 func squeeze(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// Every case and invariant that the safety page claims is held by tests that exist.
+// Tests that exist hold every case and invariant that the safety page claims.
 func TestTheSafetyPageNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/safety.md")
@@ -125,4 +129,31 @@ func TestTheSafetyPageNamesTestsThatExist(t *testing.T) {
 			t.Errorf("the safety page names %s, which does not exist", m[1])
 		}
 	}
+}
+
+// Every file that the safety page names exists, by its path from the root of the repository.
+func TestTheSafetyPageNamesFilesThatExist(t *testing.T) {
+	t.Parallel()
+	missing, named := missingFiles(os.DirFS("../.."), read(t, "../../docs/safety.md"))
+	if len(missing) > 0 {
+		t.Errorf("the safety page names files that do not exist: %q", missing)
+	}
+	if named < 20 {
+		t.Errorf("the safety page names %d files", named)
+	}
+	// The control: a file that does not exist is found.
+	if missing, _ := missingFiles(os.DirFS("../.."), "`go.mod`, `store.go`, `lease/nothing.lua`"); len(missing) != 1 {
+		t.Errorf("found %q", missing)
+	}
+}
+
+// missingFiles returns the source files that a page names in backticks and that do not exist, and how many it names.
+func missingFiles(root fs.FS, page string) (missing []string, named int) {
+	for _, m := range regexp.MustCompile("`([\\w./-]+\\.(?:go|sql|lua|sh))`").FindAllStringSubmatch(page, -1) {
+		named++
+		if _, err := fs.Stat(root, m[1]); err != nil {
+			missing = append(missing, m[1])
+		}
+	}
+	return missing, named
 }

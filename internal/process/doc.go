@@ -1,7 +1,9 @@
-// Package process starts, stops, resumes and ends child processes that talk over their standard input and output.
+// Package process manages child processes. It starts one, often a copy of this program in another role, exchanges JSON
+// messages with it over its standard input and output, and stops, resumes and ends it.
 //
-// No child is left behind. Its parent kills it, which works on stopped processes as well. Should the parent itself be
-// killed: on Linux the kernel then sends SIGKILL to its children; elsewhere children have a process group each, and
-// POSIX has the kernel resume a stopped group that lost its parent, with SIGHUP, which ends it. A child that runs sees the
-// end of its standard input.
+// No child is left behind. The parent kills its child, which works on stopped processes as well. If the parent itself
+// is killed, the kernel ends the child. On Linux the kernel sends SIGKILL to the children. Elsewhere each child has its
+// own process group, and POSIX makes the kernel resume a stopped group that lost its parent, with SIGHUP, which ends
+// it. A running child sees the end of its standard input. A child that has to clean up first has its own session and
+// ends only when its standard input does ([Spec.Outlives]).
 package process

@@ -1,30 +1,60 @@
 package process
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 )
 
-// Process is a child, as its parent holds it. Its methods are safe for concurrent use.
+// Spec says what to start.
+type Spec struct {
+	// Command is the path of a program and its arguments.
+	Command []string
+	// Env is added to this process's environment.
+	Env []string
+	// Stderr is the child's standard error, which is for panics only: a child reports through its output. Default: that
+	// of this process.
+	Stderr *os.File
+	// Outlives lets the child live on for a while if its parent is killed, to clean up after it. The child has its own
+	// session and must end when its standard input does.
+	Outlives bool
+}
+
+// Self returns the command that starts this program again in a role, which is its one argument.
+func Self(role string) ([]string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return []string{path, role}, nil
+}
+
+// Process is the parent's handle on a child. Its methods are safe for concurrent use.
 type Process struct {
 	in, out *os.File // its standard input and output
 	child   *os.Process
 	pid     int
-	stopped chan struct{} // told each time it has come to a stop
+	stopped chan struct{} // receives a value each time it has stopped
 	done    chan struct{} // closed when it has ended
-	how     string        // it ended; read after done
-	ok      bool          // it ended well; read after done
+	how     string        // how it ended; read after done
+	ok      bool          // whether the exit status was 0; read after done
+
+	sending   sync.Mutex
+	encoder   *json.Encoder
+	receiving sync.Mutex
+	decoder   *json.Decoder
 }
 
-// Supported returns nil where processes can be stopped and resumed, and otherwise an error that says what is missing.
+// Supported returns nil if processes can be stopped and resumed here, and otherwise an error that says what is missing.
 func Supported() error { return supported() }
 
-// Start starts a command, with the path of a program, in this process's environment and what is added to it. It must be
-// killed, also when it has ended.
-func Start(command []string, env ...string) (*Process, error) {
-	if len(command) == 0 {
+// Start starts a child. The caller must Kill or End it, even if it has ended by itself.
+func Start(s Spec) (*Process, error) {
+	if len(s.Command) == 0 {
 		return nil, errors.New("no command")
 	}
 	childIn, in, err := os.Pipe()
@@ -35,9 +65,11 @@ func Start(command []string, env ...string) (*Process, error) {
 	if err != nil {
 		return nil, errors.Join(err, childIn.Close(), in.Close())
 	}
-	p := &Process{in: in, out: out, stopped: make(chan struct{}, 1), done: make(chan struct{})}
-	// Standard error is for panics alone; what a child has to say goes to its output.
-	err = p.launch(command, append(os.Environ(), env...), []*os.File{childIn, childOut, os.Stderr})
+	p := &Process{
+		in: in, out: out, stopped: make(chan struct{}, 1), done: make(chan struct{}),
+		encoder: json.NewEncoder(in), decoder: json.NewDecoder(out),
+	}
+	err = p.launch(s, []*os.File{childIn, childOut, cmp.Or(s.Stderr, os.Stderr)})
 	_ = childIn.Close()
 	_ = childOut.Close()
 	if err != nil {
@@ -46,33 +78,33 @@ func Start(command []string, env ...string) (*Process, error) {
 	return p, nil
 }
 
-// In is what the child reads. Once the child has ended, writing fails with EPIPE.
+// In is the child's standard input. Once the child has ended, writing fails with EPIPE.
 func (p *Process) In() *os.File { return p.in }
 
-// Out is what the child writes.
+// Out is the child's standard output.
 func (p *Process) Out() *os.File { return p.out }
 
 // PID is the child's process id.
 func (p *Process) PID() int { return p.pid }
 
-// Stopped is told that the child has come to a stop, by Stop or by StopSelf. Where it did so more than once before anybody
-// asked, it is told once.
+// Stopped receives a value when the child has stopped, by Stop or by StopSelf. Several stops before a receive give one
+// value.
 func (p *Process) Stopped() <-chan struct{} { return p.stopped }
 
 // Done is closed when the child has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// How says in which way the child ended: "with exit status 1", for instance. It is there once Done is closed.
+// How says how the child ended, for example "with exit status 1". It is set once Done is closed.
 func (p *Process) How() string { return p.how }
 
-// OK tells whether the child ended with exit status 0. It is there once Done is closed.
+// OK reports whether the child ended with exit status 0. It is set once Done is closed.
 func (p *Process) OK() bool { return p.ok }
 
 // killPatience bounds the wait for a process after SIGKILL.
 const killPatience = 10 * time.Second
 
-// Kill ends the child if it has not ended, stopped or not, and returns when it is gone. It is
-// called once.
+// Kill ends the child, stopped or not, if it has not ended, and returns when it has exited. Call it once, unless End is
+// called.
 func (p *Process) Kill() error {
 	err := p.child.Kill()
 	if errors.Is(err, os.ErrProcessDone) {
@@ -80,9 +112,24 @@ func (p *Process) Kill() error {
 	}
 	select {
 	case <-p.done:
-		err = p.child.Release()
+		_ = p.child.Release() // it has been waited for
 	case <-time.After(killPatience):
-		err = errors.Join(err, fmt.Errorf("process %d is still there", p.pid))
+		err = errors.Join(err, fmt.Errorf("process %d has not exited", p.pid))
 	}
 	return errors.Join(err, p.in.Close(), p.out.Close())
+}
+
+// End closes the child's standard input, which asks it to end, and returns when it has exited. After a while End kills
+// it. The error says how it ended, unless its exit status was 0. Call End once, in place of Kill.
+func (p *Process) End(patience time.Duration) error {
+	_ = p.in.Close()
+	_ = p.out.Close()
+	kill := time.AfterFunc(patience, func() { _ = p.child.Kill() })
+	defer kill.Stop()
+	<-p.done
+	_ = p.child.Release() // it has been waited for
+	if !p.ok {
+		return fmt.Errorf("it ended %s", p.how)
+	}
+	return nil
 }

@@ -2,6 +2,6 @@ package process
 
 import "syscall"
 
-// dieWithParent is for the one case that the parent cannot clean up after: its own SIGKILL. A
-// stopped child would otherwise stay for ever.
-func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+// DieWithParent makes the kernel send a signal to a child whose parent has died, the one case in which the parent
+// cannot clean up. Otherwise a stopped child would stay forever. Start the child with [OnThread].
+func DieWithParent(a *syscall.SysProcAttr, s syscall.Signal) { a.Pdeathsig = s }

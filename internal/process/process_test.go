@@ -22,6 +22,10 @@ import (
 const childEnv = "FENCEPOST_PROCESS_CHILD"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(echoEnv) != "" {
+		echo()
+		return
+	}
 	if os.Getenv(childEnv) == "" {
 		goleak.VerifyTestMain(m)
 		return
@@ -53,7 +57,7 @@ func start(t *testing.T) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := process.Start([]string{self}, childEnv+"=1")
+	p, err := process.Start(process.Spec{Command: []string{self}, Env: []string{childEnv + "=1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +169,7 @@ func TestHowAChildEnded(t *testing.T) {
 func TestWhatIsNoProgramIsNotStarted(t *testing.T) {
 	t.Parallel()
 	for _, command := range [][]string{nil, {"/nonexistent"}} {
-		if _, err := process.Start(command); err == nil {
+		if _, err := process.Start(process.Spec{Command: command}); err == nil {
 			t.Errorf("%q was started", command)
 		}
 	}

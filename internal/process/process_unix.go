@@ -8,38 +8,30 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 )
 
 func supported() error { return nil }
 
-// launch starts the process. It alone waits for it, until its end: os/exec has no word for a process
-// that was stopped.
-func (p *Process) launch(command, env []string, files []*os.File) error {
-	attr := &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the parent
-	dieWithParent(attr)
-	started := make(chan error, 1)
-	go func() {
-		// The kernel's "parent died" is really "the thread that started it ended", so this
-		// goroutine keeps its thread for as long as the child lives.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		child, err := os.StartProcess(command[0], command, &os.ProcAttr{
-			Env: env, Files: files, Sys: attr,
+// launch starts the process. Only launch waits for it: os/exec does not report that a process was stopped.
+func (p *Process) launch(s Spec, files []*os.File) error {
+	// A terminal's Ctrl-C is for the parent.
+	attr := &syscall.SysProcAttr{Setpgid: !s.Outlives, Setsid: s.Outlives}
+	if !s.Outlives {
+		DieWithParent(attr, syscall.SIGKILL)
+	}
+	return OnThread(func() error {
+		child, err := os.StartProcess(s.Command[0], s.Command, &os.ProcAttr{
+			Env: append(os.Environ(), s.Env...), Files: files, Sys: attr,
 		})
 		if err == nil {
 			p.child, p.pid = child, child.Pid
 		}
-		started <- err
-		if err == nil {
-			p.watch(p.pid)
-		}
-	}()
-	return <-started
+		return err
+	}, func() { p.watch(p.pid) })
 }
 
-// watch takes in each change of the process until it has ended.
+// watch records each state change of the process until it has ended.
 func (p *Process) watch(pid int) {
 	defer close(p.done)
 	for {
@@ -53,7 +45,7 @@ func (p *Process) watch(pid int) {
 		case status.Stopped():
 			select {
 			case p.stopped <- struct{}{}:
-			default: // it was told before, and nobody has asked yet
+			default: // an earlier stop has not been received yet
 			}
 		case status.Signaled():
 			p.how = fmt.Sprintf("by signal: %v", status.Signal())
@@ -66,7 +58,7 @@ func (p *Process) watch(pid int) {
 	}
 }
 
-// Stop stops the process (SIGSTOP) and returns when the kernel says that it does not run any more.
+// Stop stops the process (SIGSTOP) and returns once the kernel reports that it has stopped.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.child.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -81,12 +73,12 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// Resume lets the process go on (SIGCONT).
+// Resume continues the process (SIGCONT).
 func (p *Process) Resume() error { return p.child.Signal(syscall.SIGCONT) }
 
-// StopSelf stops this process (SIGSTOP) and returns when somebody has let it go on.
+// StopSelf stops this process (SIGSTOP) and returns once it has been resumed.
 func StopSelf() error {
-	// Kill may return before the process is stopped, so that the caller would go on for a moment.
+	// Kill may return before the process is stopped; the caller would then run on for a moment.
 	resumed := make(chan os.Signal, 1)
 	signal.Notify(resumed, syscall.SIGCONT)
 	defer signal.Stop(resumed)

@@ -22,8 +22,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// victimEnv makes this binary a user process that starts servers, says which, and
-// comes to the end that the variable names when its input says so.
+// victimEnv makes this binary a user process that starts servers, reports them, and ends in the way that the variable
+// names when its input says so.
 const victimEnv = "FENCEPOST_TEST_VICTIM"
 
 func victim(end string) {
@@ -50,9 +50,9 @@ func victim(end string) {
 	}
 }
 
-// TestNothingIsLeftBehind: however a user process ends, its servers and their
-// folder are gone soon after.
+// TestNothingIsLeftBehind: however a user process ends, its servers and their folder are gone soon after.
 func TestNothingIsLeftBehind(t *testing.T) {
+	mustServe(t, services.WayLocal)
 	for _, end := range []string{"SIGKILL", "SIGINT", "exit", "panic", "close"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +78,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// victimProcess is a user process that comes to a bad end.
+// victimProcess is a user process that ends badly.
 type victimProcess struct {
 	how      string
 	cmd      *exec.Cmd
@@ -125,7 +125,7 @@ func startVictim(t *testing.T, end string, way services.Way) *victimProcess {
 		_ = v.cmd.Process.Kill()
 	})
 	if err := json.NewDecoder(out).Decode(&v.services); err != nil {
-		missing(t, errors.New("the victim found no servers"))
+		t.Fatalf("the victim started no servers: %v", err)
 	}
 	return v
 }
@@ -144,7 +144,7 @@ func dataOf(t *testing.T, s *services.Services) (data string) {
 	return data
 }
 
-// isGone tells whether a folder of data is not there any more, nor the one around it.
+// isGone reports whether a data folder and its parent no longer exist.
 func isGone(data string) bool {
 	_, err := os.Stat(filepath.Dir(data))
 	return errors.Is(err, os.ErrNotExist)
@@ -194,8 +194,7 @@ func number(t *testing.T, text string) int {
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// reachableDir is a temporary folder that other users can pass through, which
-// t.TempDir is not.
+// reachableDir returns a temporary folder that other users can traverse; t.TempDir is not one.
 func reachableDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "services-test-")
@@ -236,12 +235,12 @@ func waitUntil(t *testing.T, what string, done func() bool) {
 // TestAStartThatIsGivenUpLeavesNothing: the caller's context ends in the middle.
 func TestAStartThatIsGivenUpLeavesNothing(t *testing.T) {
 	dir := reachableDir(t)
+	mustServe(t, services.WayLocal)
 	t.Setenv("TMPDIR", dir)
-	t.Setenv("FENCEPOST_SERVICES", "local")
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan []string, 1)
 	go func() {
-		// The folder's first file tells that the host is at work.
+		// The folder's first file shows that the host is at work.
 		folders := serverFolders(dir)
 		for len(folders) == 0 && ctx.Err() == nil {
 			<-time.After(time.Millisecond)
@@ -270,16 +269,16 @@ func TestAStartThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// serverFolders are those that a host has made for PostgreSQL.
+// serverFolders returns the folders that a host has made for PostgreSQL.
 func serverFolders(dir string) []string {
-	names, _ := filepath.Glob(filepath.Join(dir, "fencepost-*", "postgres")) // fails for a bad pattern alone
+	names, _ := filepath.Glob(filepath.Join(dir, "fencepost-*", "postgres")) // fails only for a bad pattern
 	return names
 }
 
 // TestRootsPrivateFolder: root's TMPDIR may be closed to the servers' user.
 func TestRootsPrivateFolder(t *testing.T) {
 	if os.Geteuid() != 0 {
-		missing(t, errors.New("only root runs servers as another user"))
+		missing(t, services.WayLocal, errors.New("only root runs servers as another user"))
 	}
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {

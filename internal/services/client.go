@@ -1,34 +1,29 @@
 package services
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"sync"
-	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
 // hostEnv marks a process as a host.
 const hostEnv = "FENCEPOST_SERVICES_HOST"
 
-// hostProcess is the user process's hold on a host. Calls take turns.
+// hostProcess is the user process's handle on a host. Calls take turns. The host runs until its standard input ends.
 type hostProcess struct {
 	mu     sync.Mutex
-	cmd    *exec.Cmd
-	in     *os.File // the host's standard input: open means "go on"
-	out    *os.File
-	reader *bufio.Reader
-	log    *os.File // the host's standard error, in a file that has no name
+	child  *process.Process
+	log    *os.File // the host's standard error, in an unlinked file
 	closed bool
 }
 
-// startHost starts a host and sends it first. On error no host is left.
+// startHost starts a host and sends it the first request. On error no host is left.
 func startHost(ctx context.Context, first request) (*hostProcess, answer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, answer{}, err
@@ -46,10 +41,10 @@ func startHost(ctx context.Context, first request) (*hostProcess, answer, error)
 
 func spawnHost() (*hostProcess, error) {
 	if os.Getenv(hostEnv) != "" {
-		// A host in which main went on: it would start hosts without end.
+		// In such a host main would continue and start hosts without end.
 		return nil, errors.New("RunHostIfAsked was not the first call of this program")
 	}
-	self, err := os.Executable()
+	command, err := process.Self("services-host") // the word is for people who look at ps
 	if err != nil {
 		return nil, err
 	}
@@ -57,31 +52,20 @@ func spawnHost() (*hostProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	hostIn, in, err := os.Pipe()
+	child, err := process.Start(process.Spec{
+		Command: command,
+		// Otherwise a binary built with -race sleeps for a second before it exits.
+		Env: []string{hostEnv + "=1", "GORACE=" + os.Getenv("GORACE") + " atexit_sleep_ms=0"},
+		// Never our own output: go test waits until every process that holds it has ended.
+		Stderr: log, Outlives: true,
+	})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	out, hostOut, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, log.Close(), in.Close(), hostIn.Close())
-	}
-	cmd := exec.Command(self, "services-host") // the word is for people who look at ps
-	cmd.Env = append(os.Environ(), hostEnv+"=1",
-		// A binary built with -race sleeps for a second at its end otherwise.
-		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
-	// Never our own output: go test waits until every holder of it is gone.
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = hostIn, hostOut, log
-	ownSession(cmd)
-	err = cmd.Start()
-	_ = hostIn.Close()
-	_ = hostOut.Close()
-	if err != nil {
-		return nil, errors.Join(err, log.Close(), in.Close(), out.Close())
-	}
-	return &hostProcess{cmd: cmd, in: in, out: out, reader: bufio.NewReader(out), log: log}, nil
+	return &hostProcess{child: child, log: log}, nil
 }
 
-// anonymousFile gives the host's log a place that needs no cleaning up.
+// anonymousFile returns a file for the host's log that needs no cleaning up.
 func anonymousFile() (*os.File, error) {
 	f, err := os.CreateTemp("", "fencepost-host-*.log")
 	if err != nil {
@@ -90,33 +74,25 @@ func anonymousFile() (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// call sends one request and waits for its answer. When ctx ends first, the
-// conversation is out of step and the host is of no further use but to be closed.
+// call sends one request and waits for its reply. If ctx ends first, requests and replies are out of step, and the host
+// can only be closed.
 func (h *hostProcess) call(ctx context.Context, r request) (answer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return answer{}, errors.New("the server was closed")
 	}
-	line, err := json.Marshal(r)
-	if err != nil {
-		return answer{}, err
-	}
-	if _, err := h.in.Write(append(line, '\n')); err != nil {
-		return answer{}, h.diedError(err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = h.out.SetReadDeadline(time.Now()) })
-	defer stop()
-	line, err = h.reader.ReadBytes('\n')
-	if ctx.Err() != nil && err != nil {
-		return answer{}, context.Cause(ctx)
-	}
-	if err != nil {
-		return answer{}, h.diedError(err)
-	}
 	var a answer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return answer{}, h.diedError(errors.New("it did not speak as one; RunHostIfAsked must be the first call of the program"))
+	switch err := h.child.Call(ctx, r, &a); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return answer{}, err
+	case process.IsEnd(err):
+		return answer{}, h.diedError(err)
+	default:
+		return answer{}, h.diedError(
+			errors.New("it did not speak as one; RunHostIfAsked must be the first call of the program"),
+		)
 	}
 	if a.Error != "" {
 		return answer{}, errors.New(a.Error)
@@ -132,7 +108,7 @@ func (h *hostProcess) diedError(err error) error {
 	return text
 }
 
-// close ends the host and waits until it has cleaned up and gone.
+// close ends the host and waits until it has cleaned up and exited.
 func (h *hostProcess) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,12 +116,8 @@ func (h *hostProcess) close() error {
 		return nil
 	}
 	h.closed = true
-	// End of input is the request to stop, the same one that our death would be.
-	_ = h.in.Close()
-	_ = h.out.Close()
-	kill := time.AfterFunc(stopPatience, func() { _ = h.cmd.Process.Kill() })
-	err := h.cmd.Wait()
-	kill.Stop()
+	// End of input asks the host to stop, just as our death would.
+	err := h.child.End(stopPatience)
 	if err != nil {
 		err = fmt.Errorf("stopping servers: %w", h.diedError(err))
 	}

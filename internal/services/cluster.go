@@ -8,37 +8,37 @@ import (
 	"time"
 )
 
-// ClusterOptions says how a cluster behaves. Nil means the defaults.
+// ClusterOptions configures a cluster. Nil means the defaults.
 type ClusterOptions struct {
-	// NodeTimeout is how long a primary may be silent before its replica stands for election. Default 5 s, so
-	// that a busy machine alone does not bring one about.
+	// NodeTimeout is how long a primary may be silent before its replica stands for election. Default 5 s, so that a
+	// busy machine alone does not cause an election.
 	NodeTimeout time.Duration
-	// Args are further arguments for every redis-server. Default none.
+	// Args are additional arguments for every redis-server. Default none.
 	Args []string
 }
 
 // Primaries is the number of primaries of a [Cluster]; each has one replica.
 const Primaries = 3
 
-// slots is how many slots a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16_384
 
-// Cluster is a Redis Cluster of three primaries and three replicas, to be hurt.
+// Cluster is a Redis Cluster of three primaries and three replicas.
 type Cluster struct {
 	host *hostProcess
-	// Nodes are its servers. At first the first three are primaries of a third of the slots each, and the
-	// others their replicas in the same order.
+	// Nodes are its servers. Initially the first three are primaries of a third of the slots each, and the others are
+	// their replicas in the same order.
 	Nodes []*Node
-	// Description is the servers for people, as in [Services].
+	// Description describes the servers for people, as in [Services].
 	Description string
 }
 
-// StartCluster starts six servers of the installed redis-server (or valkey-server) and makes a cluster of
-// them. It uses no containers, whatever FENCEPOST_SERVICES says: nodes must reach each other, and be reached,
-// under the same addresses. It returns once every node takes the cluster for whole and every replica is in
-// step. Ctx bounds the start only. The caller must Close the result.
+// StartCluster starts six servers of the installed redis-server (or valkey-server) and makes a cluster of them. It uses
+// no containers, whatever FENCEPOST_SERVICES says: nodes must reach each other, and be reached, at the same addresses.
+// It returns once every node considers the cluster complete, every replica is in sync, and messages pass from every
+// node to every other. Ctx bounds the start only. The caller must Close the result.
 //
-// Errors: [ErrNotInstalled] where there is no such program.
+// Errors: [ErrNotInstalled] if the program is not installed.
 func StartCluster(ctx context.Context, opts *ClusterOptions) (*Cluster, error) {
 	o := ClusterOptions{}
 	if opts != nil {
@@ -51,7 +51,7 @@ func StartCluster(ctx context.Context, opts *ClusterOptions) (*Cluster, error) {
 	defer cancel()
 	spec := nodeSpec{Bus: true, Args: append([]string{
 		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.FormatInt(o.NodeTimeout.Milliseconds(), 10),
-		// A replica is promoted however far it lags: what a failover loses is what tests are about.
+		// A replica is promoted however far it lags, because the tests are about what a failover loses.
 		"--cluster-replica-validity-factor", "0", "--cluster-migration-barrier", "9",
 	}, append(followAtOnce(), o.Args...)...)}
 	h, nodes, description, err := startNodes(ctx, nil, 0, spec, spec, spec, spec, spec, spec)
@@ -80,7 +80,7 @@ func (c *Cluster) Addrs() []string {
 // form makes a cluster of six servers that do not know each other.
 func (c *Cluster) form(ctx context.Context) error {
 	for i, n := range c.Nodes {
-		// Distinct epochs spare the nodes a minute of finding out whose word counts.
+		// Distinct epochs save the nodes a minute of finding out which of them is right.
 		if err := n.do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1); err != nil {
 			return err
 		}
@@ -107,7 +107,10 @@ func (c *Cluster) form(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.eachNode(ctx, func(ctx context.Context, n *Node) error { return n.whole(ctx) })
+	if err := c.eachNode(ctx, func(ctx context.Context, n *Node) error { return n.whole(ctx) }); err != nil {
+		return err
+	}
+	return c.passesMessages(ctx)
 }
 
 // thirdOfSlots is the command that gives a primary its slots.
@@ -128,7 +131,7 @@ func (c *Cluster) eachNode(ctx context.Context, ask func(context.Context, *Node)
 	return nil
 }
 
-// Primary returns the node that serves a slot, by what the nodes say that answer.
+// Primary returns the node that serves a slot, according to the nodes that answer.
 func (c *Cluster) Primary(ctx context.Context, slot int) (*Node, error) {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -139,10 +142,10 @@ func (c *Cluster) Primary(ctx context.Context, slot int) (*Node, error) {
 			return n, nil
 		}
 	}
-	return nil, errors.Join(append(errs, fmt.Errorf("nobody serves slot %d", slot))...)
+	return nil, errors.Join(append(errs, fmt.Errorf("no node serves slot %d", slot))...)
 }
 
-// Promoted waits until a node that was a replica serves a slot, and takes the cluster for whole.
+// Promoted waits until a node that was a replica serves a slot and considers the cluster complete.
 func (c *Cluster) Promoted(ctx context.Context, slot int, n *Node) error {
 	return poll(ctx, nil, func(ctx context.Context) error {
 		serves, err := n.serves(ctx, slot)

@@ -10,17 +10,16 @@ import (
 	"strconv"
 )
 
-// nodeSpec is one server of a topology, as the user process asks for it.
+// nodeSpec is one server of a topology, as the user process requests it.
 type nodeSpec struct {
 	Program  string   `json:",omitempty"` // name in PATH; default redis-server, else valkey-server
-	Args     []string `json:",omitempty"` // further arguments; not for a sentinel
+	Args     []string `json:",omitempty"` // additional arguments; not for a sentinel
 	Bus      bool     `json:",omitempty"` // in a cluster: the port 10000 above must be free too
 	Sentinel string   `json:",omitempty"` // a sentinel with these lines in its configuration
 }
 
-// startNodes starts servers one after another, so that none takes a port that has been found free for
-// another. Docker plays no part: the nodes of one topology must reach each other, and be reached, under the
-// same addresses.
+// startNodes starts servers one after another, so that none takes a port that was found free for another. It never uses
+// Docker: the nodes of one topology must reach each other, and be reached, at the same addresses.
 func (h *host) startNodes(ctx context.Context, r request) (a answer, err error) {
 	p, err := h.localOnce(ctx)
 	if err != nil {
@@ -56,7 +55,11 @@ func (h *host) localOnce(ctx context.Context) (*local, error) {
 	return p, nil
 }
 
-func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node hurtable, url, description string, err error) {
+func (h *host) startNode(
+	ctx context.Context,
+	l *local,
+	spec nodeSpec,
+) (node ownedServer, url, description string, err error) {
 	path, err := findRedis()
 	if spec.Program != "" {
 		path, err = findProgram(spec.Program)
@@ -70,14 +73,14 @@ func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node hur
 		return nil, "", "", err
 	}
 	r := &localRedis{l: l, path: path, dir: dir, args: spec.Args}
-	node, run := hurtable(r), r.run
+	node, run := ownedServer(r), r.run
 	if spec.Sentinel != "" {
 		s := &localSentinel{localRedis: r, config: spec.Sentinel}
 		node, run = s, s.run
 	}
 	h.own(r)
 	var version string
-	err = onFreePort(func(port int) (*process, error) {
+	err = onFreePort(func(port int) (*serverProcess, error) {
 		if r.port = port; spec.Bus {
 			if r.port, err = portWithBus(); err != nil {
 				return nil, err
@@ -89,11 +92,11 @@ func (h *host) startNode(ctx context.Context, l *local, spec nodeSpec) (node hur
 	return node, redisURL(r.port), version + ", local binary " + path, err
 }
 
-// busOffset is how far above its port a node of a cluster listens to the others. Since 7.0 it can be set;
-// where it is left alone, older versions work too.
+// busOffset is the distance from a cluster node's port to its bus port. From 7.0 on it can be set; leaving it alone
+// lets older versions work too.
 const busOffset = 10_000
 
-// portWithBus finds a port that is free together with its bus port.
+// portWithBus finds a port that is free and whose bus port is free too.
 func portWithBus() (int, error) {
 	for range 100 {
 		port, err := freePort()
@@ -112,7 +115,7 @@ func portWithBus() (int, error) {
 	return 0, errors.New("no free port with a free bus port")
 }
 
-// localSentinel is a sentinel. It writes what it learns into its configuration file.
+// localSentinel is a sentinel. It writes what it learns to its configuration file.
 type localSentinel struct {
 	*localRedis
 	config string
@@ -147,7 +150,7 @@ func (s *localSentinel) run(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// start starts a sentinel again with what it knew, or without.
+// start restarts a sentinel with what it knew, or without.
 func (s *localSentinel) start(ctx context.Context, empty bool) error {
 	if !s.now.ended() {
 		return errors.New("the sentinel is running")

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// holdBack cuts a replica off once it has everything its primary has, and keeps it from following again: it
-// answers, and lags from then on, so that its promotion loses what comes next. Killing a primary alone loses
-// nothing on a loopback interface, where a write is at the replica before its client has the answer. It ends
-// when the primary is started again.
+// holdBack cuts a replica off once it has everything its primary has, and keeps it from following again. The replica
+// still answers, but it lags from then on, so its promotion loses later writes. Killing a primary alone loses nothing
+// on a loopback interface, because a write reaches the replica before its client has the reply. The lag ends when the
+// primary is restarted.
 func holdBack(ctx context.Context, primary, replica *Node) error {
 	facts, err := primary.replication(ctx)
 	if err != nil {
@@ -42,8 +42,8 @@ func holdBack(ctx context.Context, primary, replica *Node) error {
 	})
 }
 
-// HoldBack makes a replica lag: it has what its primary has now, and nothing that comes later, until the primary
-// is started again. A failover to it then loses that.
+// HoldBack makes a replica lag: it keeps what its primary has now, and receives nothing later, until the primary is
+// restarted. A failover to it then loses the later writes.
 func (c *Cluster) HoldBack(ctx context.Context, primary, replica *Node) error {
 	return holdBack(ctx, primary, replica)
 }

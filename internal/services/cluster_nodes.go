@@ -8,18 +8,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotInstalled is the error of a start for which a program is not in PATH; the text says which.
+// ErrNotInstalled means that a start needs a program that is not in PATH; the text names it.
 var ErrNotInstalled = errors.New("not installed")
 
-// Node is one server of a topology, to be hurt. Its methods take turns with those of the other nodes and may
-// be called from several goroutines.
+// Node is one server of a topology, to be killed or paused. Its methods take turns with those of the other nodes and
+// may be called from several goroutines.
 type Node struct {
 	host   *hostProcess
 	number int
 	url    string
 }
 
-// URL returns its redis:// address, the same for its whole life.
+// URL returns its redis:// address, which never changes.
 func (n *Node) URL() string { return n.url }
 
 // Addr returns its address as host:port.
@@ -28,14 +28,14 @@ func (n *Node) Addr() string {
 	return addr
 }
 
-// Kill ends the server by SIGKILL: nothing is saved, no client is told goodbye.
+// Kill ends the server by SIGKILL: nothing is saved, and clients get no notice.
 func (n *Node) Kill(ctx context.Context) error { return n.order(ctx, request{Op: opKill}) }
 
-// Start starts it again after Kill, on the same port and with what is left on disk of its data, and returns
-// once it answers. A node of a cluster is the one it was, and a sentinel knows what it knew.
+// Start restarts it after Kill, on the same port and with the data that is left on disk, and returns once it answers. A
+// node of a cluster keeps its identity, and a sentinel keeps what it knew.
 func (n *Node) Start(ctx context.Context) error { return n.order(ctx, request{Op: opStart}) }
 
-// Pause stops the server in mid-run: connections stay, nothing is answered.
+// Pause stops the server (SIGSTOP): connections stay open, but nothing is answered.
 func (n *Node) Pause(ctx context.Context) error { return n.order(ctx, request{Op: opPause}) }
 
 // Resume ends Pause.
@@ -61,7 +61,7 @@ func (n *Node) do(ctx context.Context, args ...any) error {
 	return c.Do(ctx, args...).Err()
 }
 
-// replication returns what the server says about whom it follows and who follows it.
+// replication returns what the server reports about its replication.
 func (n *Node) replication(ctx context.Context) (map[string]string, error) {
 	c := n.dial()
 	defer func() { _ = c.Close() }()
@@ -69,8 +69,8 @@ func (n *Node) replication(ctx context.Context) (map[string]string, error) {
 	return parseInfo(text), err
 }
 
-// startNodes starts a host with servers, or gives one that there is (h not nil) more of them.
-// Numbered says how many it has.
+// startNodes starts a host with servers, or adds servers to an existing one (h not nil), which then has numbered
+// servers already.
 func startNodes(ctx context.Context, h *hostProcess, numbered int, specs ...nodeSpec) (
 	host *hostProcess, nodes []*Node, description string, err error,
 ) {
@@ -94,7 +94,7 @@ func startNodes(ctx context.Context, h *hostProcess, numbered int, specs ...node
 	return h, nodes, a.Redis, nil
 }
 
-// installed sees that there are programs before a host is started for them.
+// installed checks that the programs exist before a host is started for them.
 func installed(specs []nodeSpec) error {
 	for _, spec := range specs {
 		_, err := findRedis()
@@ -108,11 +108,10 @@ func installed(specs []nodeSpec) error {
 	return nil
 }
 
-// StartProgram starts a single server of an installed program, such as valkey-server, with further
-// arguments. Unlike [StartRedis] it looks for no other way. Ctx bounds the start only. The caller must Close
-// the result.
+// StartProgram starts a single server of an installed program, such as valkey-server, with additional arguments. Unlike
+// [StartRedis] it tries no other way. Ctx bounds the start only. The caller must Close the result.
 //
-// Errors: [ErrNotInstalled] where program is not in PATH.
+// Errors: [ErrNotInstalled] if program is not in PATH.
 func StartProgram(ctx context.Context, program string, args ...string) (*Redis, error) {
 	h, nodes, description, err := startNodes(ctx, nil, 0, nodeSpec{Program: program, Args: args})
 	if err != nil {

@@ -15,14 +15,14 @@ func (n *Node) port() string {
 	return port
 }
 
-// id is what a node of a cluster is called by the others.
+// id is a node's name in its cluster.
 func (n *Node) id(ctx context.Context) (string, error) {
 	c := n.dial()
 	defer func() { _ = c.Close() }()
 	return c.ClusterMyID(ctx).Result()
 }
 
-// knows sees that a node has met so many, itself among them, and speaks to them all.
+// knows checks that a node has met the given number of nodes, including itself, and is connected to all of them.
 func (n *Node) knows(ctx context.Context, count int) error {
 	c := n.dial()
 	defer func() { _ = c.Close() }()
@@ -32,7 +32,10 @@ func (n *Node) knows(ctx context.Context, count int) error {
 	}
 	known := 0
 	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) >= 8 && !strings.Contains(fields[2], "handshake") && fields[7] == "connected" {
+		if fields := strings.Fields(
+			line,
+		); len(fields) >= 8 && !strings.Contains(fields[2], "handshake") &&
+			fields[7] == "connected" {
 			known++
 		}
 	}
@@ -42,7 +45,7 @@ func (n *Node) knows(ctx context.Context, count int) error {
 	return nil
 }
 
-// whole sees that a node takes its cluster for whole, and is in step if it is a replica.
+// whole checks that a node considers its cluster complete and, if it is a replica, that it is in sync.
 func (n *Node) whole(ctx context.Context) error {
 	c := n.dial()
 	defer func() { _ = c.Close() }()
@@ -63,7 +66,7 @@ func (n *Node) whole(ctx context.Context) error {
 	return nil
 }
 
-// serves tells whether a node holds a slot as its primary.
+// serves reports whether a node holds a slot as its primary.
 func (n *Node) serves(ctx context.Context, slot int) (bool, error) {
 	c := n.dial()
 	defer func() { _ = c.Close() }()
@@ -89,21 +92,28 @@ func (n *Node) serves(ctx context.Context, slot int) (bool, error) {
 	return false, nil
 }
 
-// BeginMove tells two primaries that a slot is about to go from one to the other. Until FinishMove, each of
-// its keys is where it has been moved to, and who asks at the wrong end is sent on by ASK, or told TRYAGAIN.
-func (c *Cluster) BeginMove(ctx context.Context, slot int, from, to *Node) error {
+// BeginMove tells two primaries, the slot's and another, that the slot is about to move from one to the other. Until
+// FinishMove, each of its keys is on the node it has been moved to. A client that asks the wrong node is redirected by
+// ASK, or gets TRYAGAIN.
+func (c *Cluster) BeginMove(ctx context.Context, slot int) (from, to *Node, err error) {
+	if from, err = c.Primary(ctx, slot); err != nil {
+		return nil, nil, err
+	}
+	if to = c.Nodes[0]; to == from {
+		to = c.Nodes[1]
+	}
 	fromID, err := from.id(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	toID, err := to.id(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := to.do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID); err != nil {
-		return err
+		return nil, nil, err
 	}
-	return from.do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	return from, to, from.do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 }
 
 // MoveKeys moves up to limit keys of a slot, one by one, and returns how many it moved.
@@ -115,16 +125,25 @@ func (c *Cluster) MoveKeys(ctx context.Context, slot int, from, to *Node, limit 
 		return 0, err
 	}
 	for _, key := range keys {
-		// A key that has gone meanwhile is answered by NOKEY.
-		if err := at.Migrate(ctx, "127.0.0.1", to.port(), key, 0, askPatience).Err(); err != nil {
-			return moved, fmt.Errorf("moving %q: %w", key, err)
+		if err := c.MoveKey(ctx, key, from, to); err != nil {
+			return moved, err
 		}
 		moved++
 	}
 	return moved, nil
 }
 
-// FinishMove moves what keys are left and hands the slot over.
+// MoveKey moves one key of a migrating slot. It is no error if the key no longer exists.
+func (c *Cluster) MoveKey(ctx context.Context, key string, from, to *Node) error {
+	at := from.dial()
+	defer func() { _ = at.Close() }()
+	if err := at.Migrate(ctx, "127.0.0.1", to.port(), key, 0, askPatience).Err(); err != nil {
+		return fmt.Errorf("moving %q: %w", key, err)
+	}
+	return nil
+}
+
+// FinishMove moves the remaining keys and hands the slot over.
 func (c *Cluster) FinishMove(ctx context.Context, slot int, from, to *Node) error {
 	toID, err := to.id(ctx)
 	if err != nil {
@@ -134,7 +153,7 @@ func (c *Cluster) FinishMove(ctx context.Context, slot int, from, to *Node) erro
 		if _, err := c.MoveKeys(ctx, slot, from, to, 100); err != nil {
 			return err
 		}
-		// The new owner first: its word counts from then on. The old one refuses while it has keys.
+		// The new owner first: its view counts from then on. The old one refuses while it has keys.
 		if err := to.do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ const (
 	containerPatience = 90 * time.Second // a container from creation to its server's first answer
 )
 
-// docker is the way of containers.
+// docker starts servers in containers.
 type docker struct {
 	client        client.APIClient
 	postgresImage string
@@ -37,7 +37,7 @@ type docker struct {
 
 // newDocker finds an engine that answers and is on this machine.
 func newDocker(ctx context.Context) (d *docker, err error) {
-	// Where it finds no engine at all, testcontainers-go has been seen to panic.
+	// If it finds no engine at all, testcontainers-go has been seen to panic.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("looking for a Docker engine: %v", p)
@@ -54,7 +54,7 @@ func newDocker(ctx context.Context) (d *docker, err error) {
 		postgresImage: cmp.Or(os.Getenv(envPostgresImage), defaultPostgresImage),
 		redisImage:    cmp.Or(os.Getenv(envRedisImage), defaultRedisImage),
 	}
-	// Where DOCKER_HOST does not answer, testcontainers-go goes on to other engines.
+	// If DOCKER_HOST does not answer, testcontainers-go goes on to other engines.
 	if named := os.Getenv("DOCKER_HOST"); named != "" && named != api.DaemonHost() {
 		err := errors.New("no Docker engine answers at DOCKER_HOST")
 		return nil, errors.Join(err, d.stop(ctx))
@@ -69,7 +69,7 @@ func newDocker(ctx context.Context) (d *docker, err error) {
 	return d, nil
 }
 
-// isLocal tells whether an engine's address leads to this machine.
+// isLocal reports whether an engine's address leads to this machine.
 func isLocal(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -85,7 +85,7 @@ func isLocal(address string) bool {
 
 func (d *docker) stop(context.Context) error { return d.client.Close() }
 
-// ready sees that both images are there, pulling where they are not.
+// ready makes sure that both images exist, and pulls those that do not.
 func (d *docker) ready(ctx context.Context) error {
 	var pgErr, redisErr error
 	var both sync.WaitGroup
@@ -95,13 +95,13 @@ func (d *docker) ready(ctx context.Context) error {
 	return errors.Join(pgErr, redisErr, d.ensureReaper(ctx))
 }
 
-// ensureReaper sees to the image of the container that testcontainers-go starts
-// beside the first of ours, to clean up if this process is killed.
+// ensureReaper provides the image of the container that testcontainers-go starts beside our first one, to clean up if
+// this process is killed.
 func (d *docker) ensureReaper(ctx context.Context) error {
 	if testcontainers.ReadConfig().Config.RyukDisabled {
 		return nil
 	}
-	//nolint:staticcheck // deprecated, and nothing else tells the image's name
+	//nolint:staticcheck // deprecated, but nothing else gives the image's name
 	err := d.ensureImage(ctx, testcontainers.ReaperDefaultImage)
 	if err != nil {
 		return fmt.Errorf("%w (TESTCONTAINERS_RYUK_DISABLED=true does without this image)", err)
@@ -109,8 +109,8 @@ func (d *docker) ensureReaper(ctx context.Context) error {
 	return nil
 }
 
-// ensureImage pulls an image that the engine does not have. It tries once:
-// testcontainers-go would go on for minutes where there is no registry to reach.
+// ensureImage pulls an image that the engine does not have. It tries once: without a reachable registry
+// testcontainers-go would retry for minutes.
 func (d *docker) ensureImage(ctx context.Context, image string) error {
 	if testcontainers.ReadConfig().Config.HubImageNamePrefix != "" {
 		return nil // the name will change; leave it to testcontainers-go
@@ -132,7 +132,7 @@ func (d *docker) ensureImage(ctx context.Context, image string) error {
 		return fmt.Errorf("pulling image %s: %w", image, err)
 	}
 	defer func() { _ = pull.Close() }()
-	// Errors on the way come as messages, not as read errors.
+	// Errors of the pull come as messages, not as read errors.
 	if err := pull.Wait(ctx); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("pulling image %s: %w", image, err)
 	}

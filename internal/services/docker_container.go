@@ -14,16 +14,16 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// box is a container with one server in it.
-type box struct {
+// runningContainer is a container with one server in it.
+type runningContainer struct {
 	*testcontainers.DockerContainer
 	client client.APIClient
 	port   int // on 127.0.0.1
 	gone   bool
 }
 
-// boxSpec says what to run.
-type boxSpec struct {
+// containerSpec says what to run.
+type containerSpec struct {
 	image    string
 	env      map[string]string
 	args     []string
@@ -33,9 +33,8 @@ type boxSpec struct {
 }
 
 // run creates and starts a container. It is owned from the moment it exists.
-func (d *docker) run(ctx context.Context, own func(server), s boxSpec) (*box, error) {
-	// Not to be cancelled in the middle: the engine would go on and create a
-	// container that nobody knows of.
+func (d *docker) run(ctx context.Context, own func(server), s containerSpec) (*runningContainer, error) {
+	// Must not be cancelled halfway: the engine would continue and create a container that nobody knows of.
 	runCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containerPatience)
 	defer cancel()
 	inner, err := network.ParsePort(s.port)
@@ -56,7 +55,7 @@ func (d *docker) run(ctx context.Context, own func(server), s boxSpec) (*box, er
 			}
 		}),
 	)
-	b := &box{DockerContainer: c, client: d.client, port: s.hostPort}
+	b := &runningContainer{DockerContainer: c, client: d.client, port: s.hostPort}
 	if c != nil {
 		own(b)
 	}
@@ -74,12 +73,12 @@ func (d *docker) run(ctx context.Context, own func(server), s boxSpec) (*box, er
 }
 
 // stop removes the container and its volumes, running, paused or stopped.
-func (b *box) stop(ctx context.Context) error {
+func (b *runningContainer) stop(ctx context.Context) error {
 	if b.gone {
 		return nil
 	}
 	_, _ = b.client.ContainerUnpause(ctx, b.GetContainerID(), client.ContainerUnpauseOptions{})
-	// A polite stop would let PostgreSQL write out what is about to be deleted.
+	// A graceful stop would let PostgreSQL write out data that is about to be deleted.
 	err := b.Terminate(ctx, testcontainers.StopTimeout(0))
 	if err != nil {
 		return fmt.Errorf("removing a container: %w", err)
@@ -89,7 +88,7 @@ func (b *box) stop(ctx context.Context) error {
 }
 
 // waitFor polls ask until the server answers or the container has ended.
-func (b *box) waitFor(ctx context.Context, ask func(context.Context) error) error {
+func (b *runningContainer) waitFor(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, containerPatience)
 	defer cancel()
 	err := poll(ctx, func() bool { return b.ended(ctx) }, ask)
@@ -99,13 +98,13 @@ func (b *box) waitFor(ctx context.Context, ask func(context.Context) error) erro
 	return b.failure(ctx, err)
 }
 
-func (b *box) ended(ctx context.Context) bool {
+func (b *runningContainer) ended(ctx context.Context) bool {
 	state, err := b.State(ctx)
 	return err == nil && !state.Running
 }
 
 // failure explains why a server is not ready, with the end of its container's log.
-func (b *box) failure(ctx context.Context, err error) error {
+func (b *runningContainer) failure(ctx context.Context, err error) error {
 	err = fmt.Errorf("the server in the container does not answer: %w", err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enginePatience)
 	defer cancel()
@@ -121,16 +120,16 @@ func (b *box) failure(ctx context.Context, err error) error {
 	return err
 }
 
-// onPort calls start with free ports until it succeeds, but repeats only where the container ended by itself, as it
-// does when its port is taken. A port of the engine's choice would be another one after each start.
-func (d *docker) onPort(start func(port int) (*box, error)) error {
+// onPort calls start with free ports until it succeeds. It repeats only if the container ended by itself, as it does
+// when its port is taken. A port that the engine chooses would change with each start.
+func (d *docker) onPort(start func(port int) (*runningContainer, error)) error {
 	var err error
 	for range portTries {
 		var port int
 		if port, err = freePort(); err != nil {
 			return err
 		}
-		var b *box
+		var b *runningContainer
 		b, err = start(port)
 		if err == nil || b == nil || b.DockerContainer == nil || b.IsRunning() {
 			return err
@@ -139,8 +138,8 @@ func (d *docker) onPort(start func(port int) (*box, error)) error {
 	return err
 }
 
-// endBy sends a container's server a signal and waits until the container has ended.
-func (b *box) endBy(ctx context.Context, signal string) error {
+// endBy sends a signal to a container's server and waits until the container has ended.
+func (b *runningContainer) endBy(ctx context.Context, signal string) error {
 	id := b.GetContainerID()
 	// A frozen process does not notice that it was killed.
 	_, _ = b.client.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
@@ -157,29 +156,33 @@ func (b *box) endBy(ctx context.Context, signal string) error {
 	})
 }
 
-// again starts a container that has ended, with what is left of its data.
-func (b *box) again(ctx context.Context) error {
+// again restarts a container that has ended, with the data that is left.
+func (b *runningContainer) again(ctx context.Context) error {
 	_, err := b.client.ContainerStart(ctx, b.GetContainerID(), client.ContainerStartOptions{})
 	return err
 }
 
-func (b *box) pause(ctx context.Context) error {
+func (b *runningContainer) pause(ctx context.Context) error {
 	_, err := b.client.ContainerPause(ctx, b.GetContainerID(), client.ContainerPauseOptions{})
 	return err
 }
 
-func (b *box) resume(ctx context.Context) error {
+func (b *runningContainer) resume(ctx context.Context) error {
 	_, err := b.client.ContainerUnpause(ctx, b.GetContainerID(), client.ContainerUnpauseOptions{})
 	return err
 }
 
-// dockerPostgres is a PostgreSQL in a container, ended and started many times.
+// dockerPostgres is a PostgreSQL in a container that is ended and started many times.
 type dockerPostgres struct {
-	*box
+	*runningContainer
 	password string
 }
 
-func (d *docker) startPostgres(ctx context.Context, own func(server), spec postgresSpec) (hurtable, string, string, error) {
+func (d *docker) startPostgres(
+	ctx context.Context,
+	own func(server),
+	spec postgresSpec,
+) (ownedServer, string, string, error) {
 	if err := errors.Join(d.ensureImage(ctx, d.postgresImage), d.ensureReaper(ctx)); err != nil {
 		return nil, "", "", err
 	}
@@ -194,15 +197,15 @@ func (d *docker) startPostgres(ctx context.Context, own func(server), spec postg
 		env["PGDATA"] = memory + "/data"
 	}
 	var version string
-	err := d.onPort(func(port int) (_ *box, err error) {
-		s.box, err = d.run(ctx, own, boxSpec{
+	err := d.onPort(func(port int) (_ *runningContainer, err error) {
+		s.runningContainer, err = d.run(ctx, own, containerSpec{
 			image: d.postgresImage, env: env, args: spec.args, memory: memory,
 			port: "5432/tcp", hostPort: port,
 		})
 		if err == nil {
 			version, err = s.wait(ctx)
 		}
-		return s.box, err
+		return s.runningContainer, err
 	})
 	if err == nil {
 		err = fewRounds(ctx, postgresURL(s.port, s.password), s.password)
@@ -221,14 +224,14 @@ func (s *dockerPostgres) wait(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// kill is PostgreSQL's immediate shutdown: whatever had not reached the disk is gone, as in a crash.
+// kill is PostgreSQL's immediate shutdown: data that had not reached the disk is lost, as in a crash.
 func (s *dockerPostgres) kill(ctx context.Context) error { return s.endBy(ctx, "SIGQUIT") }
 
 func (s *dockerPostgres) shut(ctx context.Context) error { return s.endBy(ctx, "SIGINT") }
 
 func (s *dockerPostgres) start(ctx context.Context, empty bool) error {
 	if empty {
-		return errors.New("postgres is not started without its data")
+		return errors.New("postgres cannot be started without its data")
 	}
 	if !s.ended(ctx) {
 		return errors.New("postgres is running")
@@ -240,22 +243,22 @@ func (s *dockerPostgres) start(ctx context.Context, empty bool) error {
 	return err
 }
 
-// dockerRedis is a Redis in a container, killed and started many times.
+// dockerRedis is a Redis in a container that is killed and started many times.
 type dockerRedis struct {
 	d    *docker
 	args []string
 	port int
 	own  func(server)
-	now  *box
+	now  *runningContainer
 }
 
-func (d *docker) startRedis(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
+func (d *docker) startRedis(ctx context.Context, own func(server), args []string) (ownedServer, string, string, error) {
 	if err := errors.Join(d.ensureImage(ctx, d.redisImage), d.ensureReaper(ctx)); err != nil {
 		return nil, "", "", err
 	}
 	r := &dockerRedis{d: d, args: args, own: own}
 	var version string
-	err := d.onPort(func(port int) (_ *box, err error) {
+	err := d.onPort(func(port int) (_ *runningContainer, err error) {
 		r.port = port
 		version, err = r.run(ctx)
 		return r.now, err
@@ -267,10 +270,10 @@ func (d *docker) startRedis(ctx context.Context, own func(server), args []string
 }
 
 func (r *dockerRedis) run(ctx context.Context) (version string, err error) {
-	r.now, err = r.d.run(ctx, r.own, boxSpec{
+	r.now, err = r.d.run(ctx, r.own, containerSpec{
 		image: r.d.redisImage,
-		// The container's own loopback is of no use, and 127.0.0.1 outside is where
-		// its port ends. Arguments of the caller come last and win.
+		// The container's own loopback is useless, and 127.0.0.1 outside is where its port is published. The caller's
+		// arguments come last and win.
 		args: append([]string{
 			"redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "",
 		}, r.args...),
@@ -298,7 +301,7 @@ func (r *dockerRedis) start(ctx context.Context, empty bool) error {
 		return errors.New("redis is running")
 	}
 	if empty {
-		// The data lies in the container, or in a volume that goes with it.
+		// The data is in the container, or in a volume that is removed with it.
 		if err := r.now.stop(ctx); err != nil {
 			return err
 		}

@@ -18,27 +18,31 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// inDocker ends the test unless a Docker engine answers and has, or can get, the
-// images: the named ones, else those that `make images` builds, else the default.
-func inDocker(t *testing.T) engine.APIClient {
+// dockerEngine ends the test unless a Docker engine answers.
+func dockerEngine(t *testing.T) engine.APIClient {
 	t.Helper()
 	api, err := testcontainers.NewDockerClientWithOpts(t.Context())
 	if err != nil {
-		missing(t, err)
+		missing(t, services.WayDocker, err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+// inDocker ends the test unless a Docker engine answers and has, or can get, the images: the named ones, else those
+// that `make images` builds, else the default.
+func inDocker(t *testing.T) engine.APIClient {
+	t.Helper()
+	api := dockerEngine(t)
 	for name, built := range map[string]string{
-		"FENCEPOST_POSTGRES_IMAGE": "fencepost/postgres:local",
-		"FENCEPOST_REDIS_IMAGE":    "fencepost/redis:local",
+		"FENCEPOST_POSTGRES_IMAGE": "fencepost/postgres:bookworm",
+		"FENCEPOST_REDIS_IMAGE":    "fencepost/redis:bookworm",
 	} {
 		if _, err := api.ImageInspect(t.Context(), built); err == nil {
 			t.Setenv(name, cmp.Or(os.Getenv(name), built))
 		}
 	}
-	t.Setenv("FENCEPOST_SERVICES", "docker")
-	if found := services.Probe(t.Context()); found.Err != nil {
-		missing(t, found.Err)
-	}
+	mustServe(t, services.WayDocker)
 	return api
 }
 
@@ -62,13 +66,12 @@ func published(t *testing.T, api engine.APIClient, addresses ...string) (found [
 	return found
 }
 
-// TestDockerServices: both servers run in containers, on 127.0.0.1 only, with the
-// settings asked for.
+// TestDockerServices: both servers run in containers, on 127.0.0.1 only, with the requested settings.
 func TestDockerServices(t *testing.T) {
 	api := inDocker(t)
 	s, err := services.Start(t.Context(), &services.Options{Durable: true})
 	if err != nil {
-		missing(t, err)
+		t.Fatal(err)
 	}
 	conn, err := pgx.Connect(t.Context(), s.PostgresURL)
 	if err != nil {
@@ -103,11 +106,11 @@ func TestDockerServices(t *testing.T) {
 	}
 }
 
-// Data that is thrown away is kept in the container's memory.
+// Disposable data is kept in the container's memory.
 func TestDockerDataInMemory(t *testing.T) {
 	inDocker(t)
 	if services.MemoryPlace() == "" {
-		missing(t, errors.New("there is too little memory, or it is not known how much"))
+		missing(t, services.WayDocker, errors.New("there is too little memory, or it is not known how much"))
 	}
 	if data := dataOf(t, start(t, services.WayDocker)); data != "/fencepost/data" {
 		t.Errorf("the data is in %s", data)
@@ -130,10 +133,11 @@ func TestDockerRedisCanBeHurt(t *testing.T) {
 	hurtRedis(t)
 }
 
-// TestDockerWithoutImage: an engine that cannot give an image is passed over, and
-// says why, unless it is forced.
+// TestDockerWithoutImage: an engine that cannot provide an image is passed over with the reason, unless it is forced.
 func TestDockerWithoutImage(t *testing.T) {
-	inDocker(t)
+	mustServe(t, services.WayLocal) // it is used instead
+	dockerEngine(t)
+	t.Setenv("FENCEPOST_SERVICES", "docker")
 	t.Setenv("FENCEPOST_POSTGRES_IMAGE", "127.0.0.1:1/none:none")
 	_, err := services.Start(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1/none:none") {
@@ -144,7 +148,7 @@ func TestDockerWithoutImage(t *testing.T) {
 	t.Setenv("FENCEPOST_REDIS_URL", "")
 	s, err := services.Start(t.Context(), nil)
 	if err != nil {
-		missing(t, err)
+		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
 	if s.Way != services.WayLocal {

@@ -1,6 +1,6 @@
 package services
 
-// MemoryPlace is where data lies that is kept in memory, "" where there is not enough of it.
+// MemoryPlace is where in-memory data is kept; "" if there is not enough memory.
 func MemoryPlace() string {
 	if room(memoryPlace) < enoughMemory {
 		return ""

@@ -1,7 +1,6 @@
 package services
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,11 +12,12 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
-// RunHostIfAsked serves as a host and exits where this process was started as
-// one, and returns at once otherwise. It must be the first call in main, and in
-// TestMain, of every program that starts servers.
+// RunHostIfAsked serves as a host and exits if this process was started as one, and otherwise returns at once. It must
+// be the first call in main, and in TestMain, of every program that starts servers.
 func RunHostIfAsked() {
 	if os.Getenv(hostEnv) == "" {
 		return
@@ -25,41 +25,44 @@ func RunHostIfAsked() {
 	os.Exit(runHost(os.Stdin, os.Stdout))
 }
 
-// server is something the host has started and must stop.
+// server is a server that the host has started and must stop.
 type server interface {
-	// stop ends the server and waits until it is gone. Data is not kept.
+	// stop ends the server and waits until it has exited. Data is not kept.
 	stop(ctx context.Context) error
 }
 
-// hurtable is a server that can be hurt.
-type hurtable interface {
+// ownedServer is a server that can be killed, paused and restarted.
+type ownedServer interface {
 	kill(ctx context.Context) error
 	start(ctx context.Context, empty bool) error
 	pause(ctx context.Context) error
 	resume(ctx context.Context) error
 }
 
-// platform starts servers in one of the ways.
+// platform starts servers by one of the ways.
 type platform interface {
-	startPostgres(ctx context.Context, own func(server), spec postgresSpec) (pg hurtable, url, description string, err error)
-	startRedis(ctx context.Context, own func(server), args []string) (r hurtable, url, description string, err error)
-	// ready sees that both servers can be had, before either is started.
+	startPostgres(
+		ctx context.Context,
+		own func(server),
+		spec postgresSpec,
+	) (pg ownedServer, url, description string, err error)
+	startRedis(ctx context.Context, own func(server), args []string) (r ownedServer, url, description string, err error)
+	// ready checks that both servers can be started, before either is.
 	ready(ctx context.Context) error
 	stop(ctx context.Context) error
 }
 
-// host is the process that owns servers. Requests are served one at a time; mu is
-// for servers that are started side by side within one request.
+// host is the process that owns servers. It serves requests one at a time; mu is for servers that start in parallel
+// within one request.
 type host struct {
 	mu      sync.Mutex
 	servers []server
-	hurt    hurtable   // of opRedis and opPostgres, the one that later requests act on
-	nodes   []hurtable // of opNodes, likewise by number
+	hurt    ownedServer   // of opRedis and opPostgres, the one that later requests act on
+	nodes   []ownedServer // of opNodes, likewise by number
 }
 
 func runHost(in io.Reader, out io.Writer) (code int) {
-	// Writing to a user process that has died must fail, not kill us. Notify, not
-	// Ignore: children inherit what is ignored.
+	// A write to a dead user process must fail and not kill us. Notify, not Ignore: children inherit what is ignored.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
@@ -88,20 +91,18 @@ func runHost(in io.Reader, out io.Writer) (code int) {
 	}
 }
 
-// readRequests calls ended when input ends, which is how the user process's end
-// is noticed, also while a request is being served.
+// readRequests calls ended when input ends. This is how the end of the user process is noticed, even while a request is
+// being served.
 func readRequests(in io.Reader, ended func()) <-chan request {
 	requests := make(chan request)
 	go func() {
 		defer ended()
-		lines := bufio.NewScanner(in)
-		for lines.Scan() {
-			var r request
-			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-				log.Printf("reading a request: %v", err)
-				return
-			}
+		err := process.Orders(json.NewDecoder(in), func(r request) error {
 			requests <- r
+			return nil
+		})
+		if !errors.Is(err, process.ErrNoParent) {
+			log.Print(err)
 		}
 	}()
 	return requests
@@ -125,8 +126,14 @@ func (h *host) serve(ctx context.Context, r request) (answer, error) {
 		return answer{}, h.probe(ctx, r)
 	case opPgBouncer:
 		return h.startPgBouncer(ctx, r)
+	case opPgpool:
+		return h.startPgpool(ctx, r)
+	case opPostgresPair:
+		return h.startPostgresPair(ctx, r)
 	case opNodes:
 		return h.startNodes(ctx, r)
+	case opFollow:
+		return answer{}, h.follow(ctx, r.Node)
 	default:
 		return answer{}, h.hurtServer(ctx, r)
 	}
@@ -232,8 +239,7 @@ func (h *host) hurtServer(ctx context.Context, r request) error {
 	}
 }
 
-// stop ends everything, last started first, so that folders outlive the servers
-// that use them.
+// stop ends everything, last started first, so that folders outlive the servers that use them.
 func (h *host) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience-5*time.Second)
 	defer cancel()

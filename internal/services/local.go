@@ -17,12 +17,12 @@ import (
 
 // local is the way of installed programs.
 type local struct {
-	dir  string   // temporary folder, removed by stop
+	dir  string   // temporary folder; stop removes it
 	ram  string   // another, in memory; "" for none
 	user *account // nil: as ourselves
 }
 
-// account is an operating-system user to run servers as.
+// account is an operating-system user that runs servers.
 type account struct {
 	name     string
 	uid, gid uint32
@@ -50,7 +50,7 @@ func (l *local) stop(context.Context) error {
 	return errors.Join(os.RemoveAll(l.dir), os.RemoveAll(l.ram))
 }
 
-// serverAccount picks whom to run servers as: PostgreSQL refuses to run as root.
+// serverAccount picks the user that runs servers: PostgreSQL refuses to run as root.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -69,8 +69,8 @@ func serverAccount() (*account, error) {
 	return nil, errors.New("run by root, and there is no user postgres or nobody to run servers as")
 }
 
-// tempFolder makes a folder that the servers' user owns and can reach. Root's
-// TMPDIR may lie where nobody else may look, so other places follow.
+// tempFolder makes a folder that the servers' user owns and can reach. Root's TMPDIR may be inaccessible to others, so
+// other places are tried next.
 func tempFolder(ctx context.Context, user *account) (string, error) {
 	var errs []error
 	for _, root := range slices.Compact([]string{os.TempDir(), "/tmp", "/var/tmp"}) {
@@ -87,7 +87,7 @@ func tempFolder(ctx context.Context, user *account) (string, error) {
 	return "", fmt.Errorf("making a temporary folder: %w", errors.Join(errs...))
 }
 
-// handOver gives the folder to user and sees that user can work in it, by trying.
+// handOver gives the folder to user and verifies that user can work in it.
 func handOver(ctx context.Context, dir string, user *account) error {
 	if user == nil {
 		return nil
@@ -102,13 +102,13 @@ func handOver(ctx context.Context, dir string, user *account) error {
 	return nil
 }
 
-// Where Linux has a file system in memory, and how much of it a server must find free. It needs a tenth of that.
+// The place of Linux's in-memory file system, and how much of it must be free. A server needs a tenth of that.
 const (
 	memoryPlace  = "/dev/shm"
 	enoughMemory = 1 << 30
 )
 
-// memory returns a folder in memory that has the name of ours; the one given, on disk, where there is too little room.
+// memory returns a folder in memory with the same name as dir; if there is too little room, it returns dir, on disk.
 func (l *local) memory(ctx context.Context, disk string) string {
 	if room(memoryPlace) < enoughMemory {
 		return disk
@@ -124,7 +124,7 @@ func (l *local) memory(ctx context.Context, disk string) string {
 	return dir
 }
 
-// folder makes a folder of a server's own.
+// folder makes a folder for one server.
 func (l *local) folder(name string) (string, error) {
 	dir := filepath.Join(l.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -158,13 +158,13 @@ func findProgram(names ...string) (string, error) {
 	return "", fmt.Errorf("no %s in PATH", names[0])
 }
 
-// portTries is how often a start is repeated with another port. Between our
-// choosing a free port and the server's taking it, somebody else may.
+// portTries is how often a start is repeated with another port. Between our choosing a free port and the server's
+// taking it, another process may take it.
 const portTries = 3
 
-// onFreePort calls start with free loopback ports until it succeeds, but repeats
-// only where the server ended by itself, as it does when its port is taken.
-func onFreePort(start func(port int) (*process, error)) error {
+// onFreePort calls start with free loopback ports until it succeeds. It repeats only if the server ended by itself, as
+// it does when its port is taken.
+func onFreePort(start func(port int) (*serverProcess, error)) error {
 	var err error
 	for range portTries {
 		var port int
@@ -172,7 +172,7 @@ func onFreePort(start func(port int) (*process, error)) error {
 		if err != nil {
 			return err
 		}
-		var p *process
+		var p *serverProcess
 		p, err = start(port)
 		if err == nil || p == nil || !p.ended() {
 			return err
@@ -195,8 +195,8 @@ func randomPassword() string { return rand.Text() }
 
 // running adapts a process to server.
 type running struct {
-	*process
-	signal syscall.Signal // the one that ends it quickest without leaving anything
+	*serverProcess
+	signal syscall.Signal // the one that ends it fastest with nothing left behind
 }
 
 func (r running) stop(ctx context.Context) error { return r.end(ctx, r.signal) }

@@ -3,53 +3,17 @@ package services
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 )
 
 func (h *host) startPgBouncer(ctx context.Context, r request) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, localPatience)
-	defer cancel()
-	path, err := findPgBouncer()
-	if err != nil {
-		return answer{}, err
-	}
-	l, err := newLocal(ctx)
-	if err != nil {
-		return answer{}, err
-	}
-	h.own(l)
-	var address string
-	err = onFreePort(func(port int) (*process, error) {
-		args, err := l.bouncerFiles(*r.Bouncer, port)
-		if err != nil {
-			return nil, err
-		}
-		p, err := startProcess(processSpec{name: "pgbouncer", path: path, args: args, dir: l.dir, user: l.user})
-		if err != nil {
-			return nil, err
-		}
-		h.own(running{p, syscall.SIGKILL})
-		address = bouncerURL(*r.Bouncer, port)
-		_, err = l.askUntilReady(ctx, p, address)
-		return p, err
+	c := *r.Bouncer
+	return h.startFront(ctx, frontSpec{
+		name: "pgbouncer", login: c.login, signal: syscall.SIGKILL,
+		files: func(l *local, port int) ([]string, error) { return l.bouncerFiles(c, port) },
 	})
-	return answer{BouncerURL: address}, err
-}
-
-// findPgBouncer also looks where Debian puts it, which is not in every user's PATH.
-func findPgBouncer() (string, error) {
-	path, err := findProgram("pgbouncer")
-	if err == nil {
-		return path, nil
-	}
-	if _, elsewhere := findProgram("/usr/sbin/pgbouncer"); elsewhere == nil {
-		return "/usr/sbin/pgbouncer", nil
-	}
-	return "", err
 }
 
 // bouncerFiles writes the configuration and returns the arguments that name it.
@@ -59,10 +23,14 @@ func (l *local) bouncerFiles(c bouncerConfig, port int) ([]string, error) {
 	if c.Password == "" {
 		auth = "trust"
 	}
-	// A password in clear lets PgBouncer log on to the server by any method.
+	// A cleartext password lets PgBouncer log in to the server by any method.
 	quote := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 	if err := l.file(users, quote(c.User)+" "+quote(c.Password)+"\n"); err != nil {
 		return nil, err
+	}
+	statements := ""
+	if c.Keeps {
+		statements = fmt.Sprintf("max_prepared_statements = %d\n", c.Statements)
 	}
 	ini := filepath.Join(l.dir, "pgbouncer.ini")
 	return []string{ini}, l.file(ini, fmt.Sprintf(`[databases]
@@ -77,13 +45,5 @@ pool_mode = %s
 default_pool_size = %d
 max_client_conn = 500
 ignore_startup_parameters = extra_float_digits
-`, c.Host, c.Port, port, auth, users, c.PoolMode, c.PoolSize))
-}
-
-func bouncerURL(c bouncerConfig, port int) string {
-	u := url.URL{
-		Scheme: "postgres", Host: "127.0.0.1:" + strconv.Itoa(port), Path: "/" + c.Database,
-		User: url.UserPassword(c.User, c.Password), RawQuery: c.Query,
-	}
-	return u.String()
+%s`, c.Host, c.Port, port, auth, users, c.PoolMode, c.PoolSize, statements))
 }

@@ -16,13 +16,13 @@ import (
 
 const postgresUser = "postgres"
 
-// debianPostgres is where Debian and Ubuntu keep servers, out of PATH.
+// debianPostgres is where Debian and Ubuntu install servers, outside PATH.
 const debianPostgres = "/usr/lib/postgresql/*/bin"
 
-// findPostgres returns the folder that holds postgres and initdb.
+// findPostgres returns the folder that contains postgres and initdb.
 func findPostgres() (bin string, err error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
-		// A link in PATH may stand alone; the programs lie where it points.
+		// A link in PATH may stand alone; the programs are in the folder that it points to.
 		if path, err = filepath.EvalSymlinks(path); err == nil && hasPostgres(filepath.Dir(path)) {
 			return filepath.Abs(filepath.Dir(path))
 		}
@@ -55,7 +55,7 @@ func hasPostgres(dir string) bool {
 	return true
 }
 
-// postgresSettings are the server's, in containers and local alike, as -c arguments.
+// postgresSettings are the server's settings as -c arguments, for containers and local servers alike.
 func postgresSettings(durable bool) []string {
 	settings := []string{"max_connections=300"}
 	if !durable {
@@ -71,22 +71,22 @@ func postgresSettings(durable bool) []string {
 // postgresSpec says how to run a server.
 type postgresSpec struct {
 	args []string
-	// inMemory keeps the data in memory where there is enough, for a server that is not started twice. Each test makes a database of
-	// some 300 files and removes it, which costs a file system on a disk more than PostgreSQL itself.
+	// inMemory keeps the data in memory, if there is enough, for a server that is started only once. Each test creates
+	// and removes a database of about 300 files, which costs a file system on disk more than PostgreSQL itself does.
 	inMemory bool
 }
 
-// sharedPostgres is for a server that is started once, and whose data goes with it.
+// sharedPostgres is for a server that is started once and whose data is then discarded.
 func sharedPostgres(durable bool) postgresSpec {
 	spec := postgresSpec{args: postgresSettings(durable), inMemory: !durable}
 	if spec.inMemory {
-		// A new server is 39 MB large: most of the rest would be its log, and without fsync a checkpoint costs little.
+		// A new server takes 39 MB: most of the rest would be its log, and without fsync a checkpoint is cheap.
 		spec.args = append(spec.args, "-c", "min_wal_size=32MB", "-c", "max_wal_size=64MB")
 	}
 	return spec
 }
 
-// localPostgres is a postgres child process, started and ended many times.
+// localPostgres is a postgres child process that is started and ended many times.
 type localPostgres struct {
 	l         *local
 	bin       string
@@ -94,10 +94,14 @@ type localPostgres struct {
 	password  string
 	port      int
 	args      []string
-	now       *process
+	now       *serverProcess
 }
 
-func (l *local) startPostgres(ctx context.Context, own func(server), spec postgresSpec) (hurtable, string, string, error) {
+func (l *local) startPostgres(
+	ctx context.Context,
+	own func(server),
+	spec postgresSpec,
+) (ownedServer, string, string, error) {
 	bin, err := findPostgres()
 	if err != nil {
 		return nil, "", "", err
@@ -118,7 +122,7 @@ func (l *local) startPostgres(ctx context.Context, own func(server), spec postgr
 	}
 	own(s)
 	var version string
-	err = onFreePort(func(port int) (*process, error) {
+	err = onFreePort(func(port int) (*serverProcess, error) {
 		s.port = port
 		version, err = s.run(ctx)
 		return s.now, err
@@ -132,7 +136,7 @@ func (l *local) startPostgres(ctx context.Context, own func(server), spec postgr
 func (s *localPostgres) run(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	// Arguments of the caller come last and win.
+	// The caller's arguments come last and win.
 	args := append([]string{
 		"-D", s.data, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-c", "unix_socket_directories=",
 	}, s.args...)
@@ -145,7 +149,7 @@ func (s *localPostgres) run(ctx context.Context) (version string, err error) {
 	return s.l.askUntilReady(ctx, s.now, postgresURL(s.port, s.password))
 }
 
-// stop skips the last checkpoint: the data is thrown away.
+// stop skips the last checkpoint: the data is discarded.
 func (s *localPostgres) stop(ctx context.Context) error {
 	if s.now == nil {
 		return nil
@@ -153,8 +157,8 @@ func (s *localPostgres) stop(ctx context.Context) error {
 	return s.now.end(ctx, syscall.SIGQUIT)
 }
 
-// kill is PostgreSQL's immediate shutdown: whatever had not reached the disk is gone, as in a crash. SIGKILL would
-// leave the postmaster's children behind, and with them the shared memory that a new one refuses to share.
+// kill is PostgreSQL's immediate shutdown: data that had not reached the disk is lost, as in a crash. SIGKILL would
+// leave the postmaster's children behind, and with them the shared memory that a new postmaster refuses to share.
 func (s *localPostgres) kill(ctx context.Context) error { return s.end(ctx, syscall.SIGQUIT) }
 
 func (s *localPostgres) shut(ctx context.Context) error { return s.end(ctx, syscall.SIGINT) }
@@ -168,7 +172,7 @@ func (s *localPostgres) end(ctx context.Context, signal syscall.Signal) error {
 
 func (s *localPostgres) start(ctx context.Context, empty bool) error {
 	if empty {
-		return errors.New("postgres is not started without its data")
+		return errors.New("postgres cannot be started without its data")
 	}
 	if !s.now.ended() {
 		return errors.New("postgres is running")
@@ -180,8 +184,8 @@ func (s *localPostgres) start(ctx context.Context, empty bool) error {
 func (s *localPostgres) pause(context.Context) error  { return signalGroup(s.now.pid, sigStop) }
 func (s *localPostgres) resume(context.Context) error { return signalGroup(s.now.pid, sigCont) }
 
-func (l *local) askUntilReady(ctx context.Context, p *process, address string) (version string, err error) {
-	// Somebody else's server on this port would refuse the random password.
+func (l *local) askUntilReady(ctx context.Context, p *serverProcess, address string) (version string, err error) {
+	// Another server on this port would refuse the random password.
 	err = poll(ctx, p.ended, func(ctx context.Context) error {
 		version, err = askPostgres(ctx, address)
 		return err

@@ -10,17 +10,20 @@ import (
 	"syscall"
 )
 
-// localRedis is a redis-server child process, started and killed many times.
+// localRedis is a redis-server child process that is started and killed many times.
 type localRedis struct {
 	l    *local
 	path string
 	dir  string
 	port int
 	args []string
-	now  *process
+	now  *serverProcess
 }
 
 func findRedis() (string, error) {
+	if name := os.Getenv(envRedisProgram); name != "" {
+		return findProgram(name)
+	}
 	path, err := findProgram("redis-server", "valkey-server")
 	if err != nil {
 		return "", errors.New("no redis-server or valkey-server in PATH")
@@ -28,7 +31,7 @@ func findRedis() (string, error) {
 	return path, nil
 }
 
-func (l *local) startRedis(ctx context.Context, own func(server), args []string) (hurtable, string, string, error) {
+func (l *local) startRedis(ctx context.Context, own func(server), args []string) (ownedServer, string, string, error) {
 	path, err := findRedis()
 	if err != nil {
 		return nil, "", "", err
@@ -40,7 +43,7 @@ func (l *local) startRedis(ctx context.Context, own func(server), args []string)
 	r := &localRedis{l: l, path: path, dir: dir, args: args}
 	own(r)
 	var version string
-	err = onFreePort(func(port int) (*process, error) {
+	err = onFreePort(func(port int) (*serverProcess, error) {
 		r.port = port
 		version, err = r.run(ctx)
 		return r.now, err
@@ -56,7 +59,7 @@ func redisURL(port int) string { return "redis://127.0.0.1:" + strconv.Itoa(port
 func (r *localRedis) run(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	// Arguments of the caller come last and win.
+	// The caller's arguments come last and win.
 	args := append([]string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir, "--save", "",
 	}, r.args...)
@@ -67,7 +70,7 @@ func (r *localRedis) run(ctx context.Context) (version string, err error) {
 	err = poll(ctx, r.now.ended, func(ctx context.Context) error {
 		info, err := askRedis(ctx, redisURL(r.port))
 		if err == nil && info.pid != r.now.pid {
-			// It has no password that would tell: our own will find the port taken.
+			// No password identifies it, but our own server will find the port taken.
 			return errors.New("another server answers on the port")
 		}
 		version = info.version

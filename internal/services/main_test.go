@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -10,8 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// TestMain cannot be testenv.Main: some tests start this binary again, to play a
-// user process that comes to a bad end.
+// TestMain cannot be testenv.Main: some tests start this binary again, as a user process that ends badly.
 func TestMain(m *testing.M) {
 	services.RunHostIfAsked()
 	if end := os.Getenv(victimEnv); end != "" {
@@ -31,10 +31,10 @@ func TestMain(m *testing.M) {
 // start starts services in one way and closes them when the test ends.
 func start(t *testing.T, way services.Way) *services.Services {
 	t.Helper()
-	t.Setenv("FENCEPOST_SERVICES", string(way))
+	mustServe(t, way)
 	s, err := services.Start(t.Context(), nil)
 	if err != nil {
-		missing(t, err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -44,10 +44,33 @@ func start(t *testing.T, way services.Way) *services.Services {
 	return s
 }
 
-// missing ends a test whose servers cannot be had, under CI=true by failing.
-func missing(t *testing.T, err error) {
+// mustServe forces a way, and ends the test if it does not work on this machine. Any later error is a failure.
+func mustServe(t *testing.T, way services.Way) {
 	t.Helper()
-	if os.Getenv("CI") == "true" {
+	t.Setenv("FENCEPOST_SERVICES", string(way))
+	if found := services.Probe(t.Context()); found.Err != nil {
+		missing(t, way, found.Err)
+	}
+}
+
+// mustBeInstalled ends a test whose programs are not on this machine; any other error is a failure.
+func mustBeInstalled(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, services.ErrNotInstalled) {
+		missing(t, services.WayLocal, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// missing ends a test of a way that does not work on this machine. It fails if FENCEPOST_REQUIRE names the way.
+func missing(t *testing.T, way services.Way, err error) {
+	t.Helper()
+	if err := services.RequireError(err, way); err != nil {
+		t.Fatal(err)
+	}
+	if err := services.ReportSkipped(t.Name(), err); err != nil {
 		t.Fatal(err)
 	}
 	t.Skip(err)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// memoryLeft returns how many bytes of memory can be had without swapping; 0 where that cannot be told.
+// memoryLeft returns how many bytes of memory are available without swapping; 0 if unknown.
 func memoryLeft() uint64 {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -24,7 +24,7 @@ func memoryLeft() uint64 {
 	return 0
 }
 
-// room returns how many bytes a file system in memory takes yet; 0 where there is none.
+// room returns how many more bytes a file system in memory can take; 0 if there is none.
 func room(path string) uint64 {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {

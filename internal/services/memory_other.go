@@ -2,7 +2,7 @@
 
 package services
 
-// Elsewhere nothing is known of the memory, nor of a file system in it.
+// On other systems nothing is known about memory or a file system in memory.
 
 func memoryLeft() uint64 { return 0 }
 

@@ -6,21 +6,20 @@ import (
 	"fmt"
 )
 
-// Pair is a Redis primary and its replica that nobody watches over, to be hurt: who fails over to whom, and
-// when, is the caller's to say.
+// Pair is a Redis primary and its replica without a failover monitor. The caller decides when to fail over.
 type Pair struct {
 	host *hostProcess
-	// Primary and Replica are what they are at the start and after Restore.
+	// Primary and Replica are the roles at the start and after Restore.
 	Primary, Replica *Node
-	// Description is the servers for people, as in [Services].
+	// Description describes the servers for people, as in [Services].
 	Description string
 }
 
-// StartPair starts a primary and a replica from the installed redis-server (or valkey-server), with further
-// arguments for both. Like [StartCluster] it uses no containers. It returns once the replica is in step. Ctx
-// bounds the start only. The caller must Close the result.
+// StartPair starts a primary and a replica from the installed redis-server (or valkey-server), with additional
+// arguments for both. Like [StartCluster] it uses no containers. It returns once the replica is in sync. Ctx bounds the
+// start only. The caller must Close the result.
 //
-// Errors: [ErrNotInstalled] where there is no such program.
+// Errors: [ErrNotInstalled] if the program is not installed.
 func StartPair(ctx context.Context, args ...string) (*Pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -36,7 +35,7 @@ func StartPair(ctx context.Context, args ...string) (*Pair, error) {
 	return p, nil
 }
 
-// follow has a replica follow a primary, and returns once it is in step.
+// follow makes a replica follow a primary, and returns once it is in sync.
 func follow(ctx context.Context, primary, replica *Node) error {
 	if err := replica.do(ctx, "REPLICAOF", "127.0.0.1", primary.port()); err != nil {
 		return err
@@ -50,16 +49,16 @@ func follow(ctx context.Context, primary, replica *Node) error {
 	})
 }
 
-// HoldBack makes the replica lag: it has what the primary has now, and nothing that comes later, until the
-// primary is started again.
+// HoldBack makes the replica lag: it keeps what the primary has now, and receives nothing later, until the primary is
+// restarted.
 func (p *Pair) HoldBack(ctx context.Context) error { return holdBack(ctx, p.Primary, p.Replica) }
 
-// Promote makes the replica a primary, and returns once it takes writes. The old primary is to be dead: this
-// is what a failover does, and no more.
+// Promote makes the replica a primary, and returns once it accepts writes. The old primary must be dead. This is all
+// that a failover does.
 func (p *Pair) Promote(ctx context.Context) error { return p.Replica.do(ctx, "REPLICAOF", "NO", "ONE") }
 
-// Restore starts the primary again, empty, after Kill and Promote, and has the replica follow it as at the
-// start: what the replica had is gone too.
+// Restore restarts the primary, empty, after Kill and Promote, and makes the replica follow it as at the start. The
+// replica's data is lost too.
 func (p *Pair) Restore(ctx context.Context) error {
 	if err := p.Primary.order(ctx, request{Op: opStart, Empty: true}); err != nil {
 		return err

@@ -9,14 +9,12 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// TestAPairFailsOverWithALoss: what came after HoldBack is gone once the replica is promoted, and Restore makes
-// the pair what it was, again and again.
+// TestAPairFailsOverWithALoss: data written after HoldBack is gone once the replica is promoted, and Restore makes the
+// pair as it was, repeatedly.
 func TestAPairFailsOverWithALoss(t *testing.T) {
 	t.Parallel()
 	p, err := services.StartPair(t.Context())
-	if err != nil {
-		missing(t, err)
-	}
+	mustBeInstalled(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("closing: %v", err)

@@ -13,9 +13,7 @@ import (
 func TestPgBouncerPools(t *testing.T) {
 	s := start(t, services.WayLocal)
 	p, err := services.StartPgBouncer(t.Context(), s.PostgresURL, &services.PgBouncerOptions{PoolSize: 1})
-	if err != nil {
-		missing(t, err)
-	}
+	mustBeInstalled(t, err)
 	var pids [2]int
 	for i := range pids {
 		config, err := pgx.ParseConfig(p.URL())
@@ -45,7 +43,7 @@ func TestPgBouncerPools(t *testing.T) {
 }
 
 func TestPgBouncerOptionsAreChecked(t *testing.T) {
-	for _, o := range []services.PgBouncerOptions{{PoolMode: "statement"}, {PoolSize: -1}} {
+	for _, o := range []services.PgBouncerOptions{{PoolMode: "statement"}, {PoolSize: -1}, {Statements: -1}} {
 		if _, err := services.StartPgBouncer(t.Context(), "postgres://127.0.0.1:1/d", &o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}

@@ -10,16 +10,16 @@ import (
 )
 
 func TestLocalPostgresCanBeHurt(t *testing.T) {
-	t.Setenv("FENCEPOST_SERVICES", "local")
+	mustServe(t, services.WayLocal)
 	hurtPostgres(t)
 }
 
-// hurtPostgres tries each thing that can be done to a PostgreSQL of one's own.
+// hurtPostgres tries everything that can be done to a test's own PostgreSQL.
 func hurtPostgres(t *testing.T) {
 	t.Helper()
 	p, err := services.StartPostgres(t.Context(), "-c", "work_mem=123kB")
 	if err != nil {
-		missing(t, err)
+		t.Fatal(err)
 	}
 	defer func() {
 		if err := p.Close(); err != nil {

@@ -2,17 +2,16 @@ package services
 
 import "context"
 
-// Found is what Probe found.
+// Found is the result of Probe.
 type Found struct {
-	Way Way   // the way that would serve; "" with Err
-	Err error // why none would; names each way
-	// Passed are the ways that would not serve, tried before Way.
+	Way Way   // the way that would work; "" with Err
+	Err error // why none would work; names each way
+	// Passed are the ways tried before Way that would not work.
 	Passed []Attempt
 }
 
-// Probe tells what [Start] would take, without the costlier half of a start:
-// addresses are asked; elsewhere a Redis is started and stopped, and PostgreSQL's
-// image or program must be there. Ctx bounds it.
+// Probe reports what [Start] would use, without the more expensive half of a start. Servers named by address are asked.
+// For the other ways a Redis is started and stopped, and PostgreSQL's image or program must exist. Ctx bounds the call.
 func Probe(ctx context.Context) Found {
 	var found Found
 	found.Passed, found.Err = eachWay(ctx, startOrder, func(w Way) error {

@@ -9,10 +9,8 @@ import (
 	"syscall"
 )
 
-// Without sessions, process groups and credentials only servers named by address
-// and containers are of use; this file lets the rest compile.
-
-func ownSession(*exec.Cmd) {}
+// Without sessions, process groups and credentials only servers named by address and containers work; this file lets
+// the rest compile.
 
 func ownGroup(*exec.Cmd, *account) {}
 

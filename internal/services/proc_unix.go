@@ -5,22 +5,18 @@ package services
 import (
 	"os/exec"
 	"syscall"
+
+	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
-// ownSession keeps a terminal's Ctrl-C and hang-up away from the process: it ends
-// when we do, not at the same moment.
-func ownSession(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-}
-
-// ownGroup lets one signal reach a server and the children it forks, and runs it
-// as user (nil: as ourselves).
+// ownGroup lets one signal reach a server and the children it forks, and runs the server as user (nil: as ourselves).
 func ownGroup(cmd *exec.Cmd, user *account) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if user != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.uid, Gid: user.gid}
 	}
-	dieWithParent(cmd.SysProcAttr)
+	// SIGQUIT makes PostgreSQL end its backends too; for Redis and PgBouncer it is a signal like any other.
+	process.DieWithParent(cmd.SysProcAttr, syscall.SIGQUIT)
 }
 
 func signalGroup(pid int, s syscall.Signal) error { return syscall.Kill(-pid, s) }

@@ -2,8 +2,8 @@ package services
 
 import "time"
 
-// The user process and the host talk in lines of JSON over the host's standard
-// input and output: one request, one answer, in turn.
+// The user process and the host exchange lines of JSON over the host's standard input and output: one request, one
+// reply, in turn.
 
 type op string
 
@@ -11,13 +11,17 @@ const (
 	opServices  op = "services"  // both servers
 	opRedis     op = "redis"     // one Redis, which the ops below act on
 	opPostgres  op = "postgres"  // one PostgreSQL, likewise
-	opProbe     op = "probe"     // see that opServices would work
+	opProbe     op = "probe"     // check that opServices would work
 	opPgBouncer op = "pgbouncer" // one PgBouncer
-	opNodes     op = "nodes"     // servers of installed programs, beside those there are; Node names one later
+	opPgpool    op = "pgpool"    // one Pgpool-II
+	opNodes     op = "nodes"     // more servers of installed programs; Node selects one later
+	// opPostgresPair is a PostgreSQL and its standby, from installed programs; Node 0 and 1 select them later.
+	opPostgresPair op = "postgres pair"
 
 	opKill   op = "kill"   // at once, nothing saved
-	opShut   op = "shut"   // in order, everything saved; PostgreSQL alone
+	opShut   op = "shut"   // in order, everything saved; PostgreSQL only
 	opStart  op = "start"  // again after kill or shut, on the same port
+	opFollow op = "follow" // opStart of a node of a pair, as the other's standby
 	opPause  op = "pause"  // stop answering, keep connections
 	opResume op = "resume" // end of pause
 )
@@ -29,15 +33,16 @@ type request struct {
 	Args    []string       `json:",omitempty"` // further arguments for the server
 	Empty   bool           `json:",omitempty"` // opStart: without the data it had
 	Bouncer *bouncerConfig `json:",omitempty"`
+	Pgpool  *pgpoolConfig  `json:",omitempty"`
 	Nodes   []nodeSpec     `json:",omitempty"` // opNodes
-	Node    int            `json:",omitempty"` // opKill and the like, after opNodes: which of them
+	Node    int            `json:",omitempty"` // which server, for opKill and the like after opNodes
 }
 
 type answer struct {
 	Error       string `json:",omitempty"` // empty: done
 	PostgresURL string `json:",omitempty"`
 	RedisURL    string `json:",omitempty"`
-	BouncerURL  string `json:",omitempty"`
+	FrontURL    string `json:",omitempty"` // of opPgBouncer and opPgpool
 	Postgres    string `json:",omitempty"` // description
 	Redis       string `json:",omitempty"` // description
 
@@ -46,6 +51,6 @@ type answer struct {
 
 const (
 	localPatience = 60 * time.Second // a local server from start to first answer
-	hurtPatience  = 2 * time.Minute  // one request to a server of one's own
+	hurtPatience  = 2 * time.Minute  // one request to a test's own server
 	stopPatience  = 30 * time.Second // the host from end of input to exit
 )

@@ -17,9 +17,8 @@ const (
 	askPatience = 5 * time.Second // one attempt; a server that is starting may swallow it
 )
 
-// poll calls ask until it succeeds, ctx ends, or gone says after a failure that
-// there is nothing to wait for (nil: never). The error is the last one of ask, which
-// tells more than "deadline exceeded".
+// poll calls ask until it succeeds, ctx ends, or gone reports after a failure that waiting is useless (nil: never). The
+// error is the last one of ask, which says more than "deadline exceeded".
 func poll(ctx context.Context, gone func() bool, ask func(context.Context) error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -38,15 +37,14 @@ func poll(ctx context.Context, gone func() bool, ask func(context.Context) error
 	}
 }
 
-// askPostgres runs a query over a new connection and returns the server's version.
-// A listening port or a log line proves nothing: images start a first server for
-// their set-up, and say "ready" twice.
+// askPostgres runs a query over a new connection and returns the server's version. A listening port or a log line
+// proves nothing: images start a first server for their set-up, and log "ready" twice.
 func askPostgres(ctx context.Context, url string) (version string, err error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return "", errors.New("not a PostgreSQL address")
 	}
-	// A pooler would keep a prepared statement for whoever comes next.
+	// A pooler would keep a prepared statement for its next client.
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -62,10 +60,10 @@ func askPostgres(ctx context.Context, url string) (version string, err error) {
 
 type redisInfo struct {
 	version string
-	pid     int // as the server sees it; inside a container, another number space
+	pid     int // as the server sees it; containers number processes separately
 }
 
-// errLoading means that the server answers and is still reading its data.
+// errLoading means that the server answers but is still reading its data.
 var errLoading = errors.New("the server is still loading its data")
 
 func askRedis(ctx context.Context, url string) (redisInfo, error) {
@@ -75,8 +73,7 @@ func askRedis(ctx context.Context, url string) (redisInfo, error) {
 	}
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	// CLIENT SETINFO and the like are of no use to a connection this short, and old
-	// servers answer them with errors.
+	// CLIENT SETINFO and the like are useless on a connection this short, and old servers answer them with errors.
 	o.DisableIdentity = true
 	client := redis.NewClient(o)
 	defer func() { _ = client.Close() }()

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// Redis is a server of one's own, to be hurt. Its methods take turns and may be
-// called from several goroutines.
+// Redis is a test's own server, to be killed or paused. Its methods take turns and may be called from several
+// goroutines.
 type Redis struct {
 	host *hostProcess
 	url  string
-	// Description is the server for people, as in [Services].
+	// Description describes the server for people, as in [Services].
 	Description string
 }
 
-// StartRedis starts a Redis with further arguments for redis-server, such as
-// "--appendonly", "yes". Without any it keeps nothing on disk. The order is that of
-// [Start] without servers named by address, which are not ours to hurt. Ctx bounds
-// the start only. The caller must Close the result.
+// StartRedis starts a Redis with additional arguments for redis-server, such as "--appendonly", "yes". Without any it
+// keeps nothing on disk. It tries the ways in the order of [Start], except servers named by address, which must not be
+// harmed. Ctx bounds the start only. The caller must Close the result.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	var r *Redis
 	_, err := eachWay(ctx, ownOrder, func(w Way) error {
@@ -34,7 +33,7 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	return r, nil
 }
 
-// URL returns its redis:// address, the same for its whole life.
+// URL returns its redis:// address, which never changes.
 func (r *Redis) URL() string { return r.url }
 
 // Addr returns its address as host:port.
@@ -44,11 +43,10 @@ func (r *Redis) Addr() string {
 	return addr
 }
 
-// Kill ends the server by SIGKILL: nothing is saved, no client is told goodbye.
+// Kill ends the server by SIGKILL: nothing is saved, and clients get no notice.
 func (r *Redis) Kill(ctx context.Context) error { return r.order(ctx, request{Op: opKill}) }
 
-// Start starts it again after Kill, on the same port and with what is left on disk
-// of its data, and returns once it answers.
+// Start restarts it after Kill, on the same port and with the data that is left on disk, and returns once it answers.
 func (r *Redis) Start(ctx context.Context) error { return r.order(ctx, request{Op: opStart}) }
 
 // StartEmpty is Start without the data on disk.
@@ -56,7 +54,7 @@ func (r *Redis) StartEmpty(ctx context.Context) error {
 	return r.order(ctx, request{Op: opStart, Empty: true})
 }
 
-// Pause stops the server in mid-run: connections stay, nothing is answered.
+// Pause stops the server (SIGSTOP): connections stay open, but nothing is answered.
 func (r *Redis) Pause(ctx context.Context) error { return r.order(ctx, request{Op: opPause}) }
 
 // Resume ends Pause.

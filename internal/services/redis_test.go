@@ -12,7 +12,7 @@ func ownRedis(t *testing.T, args ...string) *services.Redis {
 	t.Helper()
 	r, err := services.StartRedis(t.Context(), args...)
 	if err != nil {
-		missing(t, err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -30,11 +30,11 @@ func do(t *testing.T, what string, f func(context.Context) error) {
 }
 
 func TestLocalRedisCanBeHurt(t *testing.T) {
-	t.Setenv("FENCEPOST_SERVICES", "local")
+	mustServe(t, services.WayLocal)
 	hurtRedis(t)
 }
 
-// hurtRedis tries each thing that can be done to a Redis of one's own.
+// hurtRedis tries everything that can be done to a test's own Redis.
 func hurtRedis(t *testing.T) {
 	t.Helper()
 	r := ownRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -79,7 +79,7 @@ func hurtRedis(t *testing.T) {
 }
 
 func TestRedisArgumentsAreChecked(t *testing.T) {
-	t.Setenv("FENCEPOST_SERVICES", "local")
+	mustServe(t, services.WayLocal)
 	r, err := services.StartRedis(t.Context(), "--no-such-option", "1")
 	if err == nil {
 		_ = r.Close()

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// fewRounds has PostgreSQL keep the password hashed with 1000 rounds of SCRAM, where it would take 4096 itself. For a
-// password that nobody could guess that is as good, and tests make thousands of connections. One would do, but lib/pq
-// wants the number to have four digits; and initdb could be given the hash, but not before PostgreSQL 14.
+// fewRounds makes PostgreSQL store the password hashed with 1000 rounds of SCRAM instead of its default of 4096. For a
+// password that cannot be guessed that is as good, and tests make thousands of connections. One round would do, but
+// lib/pq requires a number with four digits. initdb accepts the hash only from PostgreSQL 14 on.
 func fewRounds(ctx context.Context, url, password string) error {
 	secret, err := scramSecret(password)
 	if err != nil {
@@ -31,8 +31,8 @@ func fewRounds(ctx context.Context, url, password string) error {
 	return nil
 }
 
-// scramSecret returns what PostgreSQL keeps of a password, in the form of RFC 5803; it has nothing in it that would
-// have to be quoted.
+// scramSecret returns what PostgreSQL stores for a password, in the form of RFC 5803. It contains nothing that needs
+// quoting.
 func scramSecret(password string) (string, error) {
 	const rounds = 1000
 	salt := make([]byte, 16)
@@ -43,7 +43,13 @@ func scramSecret(password string) (string, error) {
 	}
 	stored := sha256.Sum256(keyed(salted, "Client Key"))
 	text := base64.StdEncoding.EncodeToString
-	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", rounds, text(salt), text(stored[:]), text(keyed(salted, "Server Key"))), nil
+	return fmt.Sprintf(
+		"SCRAM-SHA-256$%d:%s$%s:%s",
+		rounds,
+		text(salt),
+		text(stored[:]),
+		text(keyed(salted, "Server Key")),
+	), nil
 }
 
 func keyed(key []byte, message string) []byte {

@@ -10,43 +10,42 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// SentinelOptions says how a primary behind sentinels behaves. Nil means the defaults.
+// SentinelOptions configures a primary behind sentinels. Nil means the defaults.
 type SentinelOptions struct {
-	// DownAfter is how long a server may be silent before a sentinel takes it for down. Default 500 ms.
+	// DownAfter is how long a server may be silent before a sentinel considers it down. Default 500 ms.
 	DownAfter time.Duration
-	// Args are further arguments for primary and replica. Default none.
+	// Args are additional arguments for primary and replica. Default none.
 	Args []string
 }
 
 const (
 	sentinels      = 3
 	sentinelQuorum = 2
-	// sentinelMaster is what the sentinels call the primary.
+	// sentinelMaster is the sentinels' name for the primary.
 	sentinelMaster = "fencepost"
 )
 
-// Sentinel is a primary with a replica, watched by three sentinels of which two decide, to be hurt.
+// Sentinel is a primary with a replica, watched by three sentinels with a quorum of two.
 type Sentinel struct {
 	host *hostProcess
-	// Primary and Replica are what they were at the start.
+	// Primary and Replica are the roles at the start.
 	Primary, Replica *Node
-	// Sentinels watch over them.
+	// Sentinels watch them.
 	Sentinels []*Node
-	// Description is the servers for people, as in [Services].
+	// Description describes the servers for people, as in [Services].
 	Description string
 }
 
-// followAtOnce spares a replica the five seconds that a primary waits for others to come along.
+// followAtOnce saves a replica the five seconds that a primary waits for others to join.
 func followAtOnce() []string {
 	return []string{"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"}
 }
 
-// StartSentinel starts a primary, a replica and three sentinels from the installed redis-server (or
-// valkey-server). Like [StartCluster] it uses no containers. It returns once the replica is in step and each
-// sentinel knows it and the other sentinels, so that a failover can begin at once. Ctx bounds the start only.
-// The caller must Close the result.
+// StartSentinel starts a primary, a replica and three sentinels from the installed redis-server (or valkey-server).
+// Like [StartCluster] it uses no containers. It returns once the replica is in sync and each sentinel knows it and the
+// other sentinels, so that a failover can begin at once. Ctx bounds the start only. The caller must Close the result.
 //
-// Errors: [ErrNotInstalled] where there is no such program.
+// Errors: [ErrNotInstalled] if the program is not installed.
 func StartSentinel(ctx context.Context, opts *SentinelOptions) (*Sentinel, error) {
 	o := SentinelOptions{}
 	if opts != nil {
@@ -69,7 +68,7 @@ func StartSentinel(ctx context.Context, opts *SentinelOptions) (*Sentinel, error
 	return s, nil
 }
 
-// watch has the replica follow and starts the sentinels.
+// watch makes the replica follow and starts the sentinels.
 func (s *Sentinel) watch(ctx context.Context, downAfter time.Duration) error {
 	if err := follow(ctx, s.Primary, s.Replica); err != nil {
 		return err
@@ -83,7 +82,8 @@ func (s *Sentinel) watch(ctx context.Context, downAfter time.Duration) error {
 	}
 	s.Sentinels = nodes
 	return s.eachSentinel(ctx, func(facts map[string]string) error {
-		if facts["num-slaves"] != "1" || facts["num-other-sentinels"] != strconv.Itoa(sentinels-1) || facts["flags"] != "master" {
+		if facts["num-slaves"] != "1" || facts["num-other-sentinels"] != strconv.Itoa(sentinels-1) ||
+			facts["flags"] != "master" {
 			return fmt.Errorf("it knows %s replicas and %s other sentinels of a %q",
 				facts["num-slaves"], facts["num-other-sentinels"], facts["flags"])
 		}
@@ -91,7 +91,7 @@ func (s *Sentinel) watch(ctx context.Context, downAfter time.Duration) error {
 	})
 }
 
-// eachSentinel waits until every sentinel says of the primary what is wanted.
+// eachSentinel waits until every sentinel reports the wanted facts about the primary.
 func (s *Sentinel) eachSentinel(ctx context.Context, wanted func(facts map[string]string) error) error {
 	for _, n := range s.Sentinels {
 		c := redis.NewSentinelClient(&redis.Options{Addr: n.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
@@ -124,12 +124,12 @@ func (s *Sentinel) Addrs() []string {
 	return addrs
 }
 
-// HoldBack makes the replica lag: it has what the primary has now, and nothing that comes later, until the
-// primary is started again. A failover then loses that. It should follow within a few seconds: sentinels
-// promote no replica that has been cut off for much longer than the primary has been down.
+// HoldBack makes the replica lag: it keeps what the primary has now, and receives nothing later, until the primary is
+// restarted. A failover then loses the later writes. It should follow within a few seconds: sentinels promote no
+// replica that has been cut off for much longer than the primary has been down.
 func (s *Sentinel) HoldBack(ctx context.Context) error { return holdBack(ctx, s.Primary, s.Replica) }
 
-// Promoted waits until all sentinels name the replica as the primary and it takes writes.
+// Promoted waits until all sentinels name the replica as the primary and it accepts writes.
 func (s *Sentinel) Promoted(ctx context.Context) error {
 	err := s.eachSentinel(ctx, func(facts map[string]string) error {
 		if facts["port"] != s.Replica.port() {

@@ -5,12 +5,10 @@ import (
 	"fmt"
 )
 
-// Options says how started servers behave. Nil means the defaults. Servers that
-// are named by URL are taken as they are.
+// Options configures started servers. Nil means the defaults. Servers named by URL are used as they are.
 type Options struct {
-	// Durable makes PostgreSQL flush to disk on commit, as in production; for
-	// benchmarks. Default false: fsync is off, which is fine for data that is
-	// thrown away.
+	// Durable makes PostgreSQL flush to disk on commit, as in production; use it for benchmarks. Default false: fsync
+	// is off, which is fine for disposable data.
 	Durable bool
 }
 
@@ -23,28 +21,26 @@ func (o *Options) withDefaults() Options {
 
 // Services is a PostgreSQL and a Redis server, ready for use.
 type Services struct {
-	// PostgresURL is a postgres:// address with the right to create databases. It
-	// may hold a password.
+	// PostgresURL is a postgres:// address whose role may create databases. It may contain a password.
 	PostgresURL string
 	// RedisURL is a redis:// address.
 	RedisURL string
-	// Postgres and Redis describe the servers for people, such as "15.18, local
-	// binary /usr/lib/postgresql/15/bin/postgres". They hold no password.
+	// Postgres and Redis describe the servers for people, such as "15.18, local binary
+	// /usr/lib/postgresql/15/bin/postgres". They contain no password.
 	Postgres, Redis string
-	// Way is where the servers came from.
+	// Way is the way the servers were found or started.
 	Way Way
-	// Passed are the ways that were tried before, and why they did not serve.
+	// Passed are the ways that were tried before, and why each did not work.
 	Passed []Attempt
 
 	host *hostProcess // nil for servers named by URL
 }
 
-// Start finds or starts both servers and returns once each has answered a real
-// query. Ctx bounds the start, not the life of the servers; a start is bounded by
-// itself too (minutes where an image must be pulled, else seconds). The caller
-// must Close the result; if the process dies before that, the servers go with it.
+// Start finds or starts both servers and returns once each has answered a query. Ctx bounds the start, not the life of
+// the servers; Start also has its own time limits (minutes if an image must be pulled, otherwise seconds). The caller
+// must Close the result; if the process dies before that, the servers stop with it.
 //
-// Errors: [*UnavailableError] when no way serves, or when the forced one does not.
+// Errors: [*UnavailableError] if no way works, or if the forced one does not.
 func Start(ctx context.Context, opts *Options) (*Services, error) {
 	o := opts.withDefaults()
 	var found *Services
@@ -75,13 +71,13 @@ func startBoth(ctx context.Context, w Way, o Options) (*Services, error) {
 	}, nil
 }
 
-// String says in one line which servers were taken.
+// String describes the servers in one line.
 func (s *Services) String() string {
 	return fmt.Sprintf("services (%s): PostgreSQL %s; Redis %s", s.Way, s.Postgres, s.Redis)
 }
 
-// Close stops what Start started and returns when it is gone; servers named by
-// URL are left alone. A second call does nothing.
+// Close stops the servers that Start started and returns when they are gone. It leaves servers named by URL alone. A
+// second call does nothing.
 func (s *Services) Close() error {
 	if s.host == nil {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// urlPatience is how long a server named by address may take to answer. It is
-// meant to run already; a little time covers servers started in the same second.
+// urlPatience is how long a server named by address may take to answer. It should be running already; the time covers
+// servers started in the same second.
 const urlPatience = 15 * time.Second
 
-// fromURLs takes the servers that the environment names, once both have answered.
+// fromURLs returns the servers that the environment names, once both have answered.
 func fromURLs(ctx context.Context) (*Services, error) {
 	pg, rd := os.Getenv(envPostgresURL), os.Getenv(envRedisURL)
 	switch {
@@ -27,7 +27,7 @@ func fromURLs(ctx context.Context) (*Services, error) {
 	case rd == "":
 		return nil, fmt.Errorf("%w: %s is set and %s is not", errOneURL, envPostgresURL, envRedisURL)
 	}
-	// The parsers' own errors quote what they could not parse, password included.
+	// The parsers' own errors quote their input, password included.
 	if _, err := pgx.ParseConfig(pg); err != nil || !strings.HasPrefix(pg, "postgres") {
 		return nil, errors.New(envPostgresURL + " is not a PostgreSQL address (postgres://user@host:port/database)")
 	}

@@ -15,9 +15,10 @@ const (
 	envRedisURL      = "FENCEPOST_REDIS_URL"
 	envPostgresImage = "FENCEPOST_POSTGRES_IMAGE"
 	envRedisImage    = "FENCEPOST_REDIS_IMAGE"
+	envRedisProgram  = "FENCEPOST_REDIS_PROGRAM"
 )
 
-// Way is where servers come from.
+// Way is a way to find or start servers.
 type Way string
 
 // The ways, in the order in which they are tried.
@@ -27,21 +28,21 @@ const (
 	WayLocal  Way = "local"  // installed programs as child processes
 )
 
-// startOrder is for servers that may be shared; ownOrder for servers that a test
-// hurts, which must never be one that somebody named by address.
+// startOrder is for servers that may be shared. ownOrder is for servers that a test harms, which must never be servers
+// named by address.
 var (
 	startOrder = []Way{WayURL, WayDocker, WayLocal}
 	ownOrder   = []Way{WayDocker, WayLocal}
 )
 
-// Attempt is one way that was tried and did not serve.
+// Attempt is one way that was tried and did not work.
 type Attempt struct {
 	Way Way
 	Err error
 }
 
-// UnavailableError says that no way gave a server: what was tried, and why each
-// did not serve. Its text holds no password.
+// UnavailableError says that no way provided a server, which ways were tried, and why each did not work. Its text
+// contains no password.
 type UnavailableError struct {
 	Attempts []Attempt
 }
@@ -66,13 +67,12 @@ func (e *UnavailableError) Unwrap() []error {
 	return errs
 }
 
-// errOneURL tells an address without its fellow from no address at all: the first
-// is a slip of the person who set it and ends the search, the second is normal.
+// errOneURL means that only one of the two addresses is set. That is a mistake and ends the search; no address at all
+// is normal.
 var errOneURL = errors.New("one address without the other")
 
-// eachWay calls try with the ways of order until one succeeds or ctx ends, and
-// returns those passed over before. FENCEPOST_SERVICES narrows the order to the one it
-// names.
+// eachWay calls try with the ways of order until one succeeds or ctx ends, and returns those that failed before. If
+// FENCEPOST_SERVICES is set, only the way that it names is tried.
 func eachWay(ctx context.Context, order []Way, try func(Way) error) (passed []Attempt, err error) {
 	order, err = narrow(order)
 	if err != nil {
@@ -105,7 +105,7 @@ func narrow(order []Way) ([]Way, error) {
 		if order[0] == WayURL {
 			return []Way{WayURL}, nil
 		}
-		// A server of one's own cannot be had by address; the other ways remain.
+		// A test's own server cannot be named by address; the other ways remain.
 		return order, nil
 	default:
 		return nil, fmt.Errorf("%s is %q; it may be url, docker or local", envWay, string(forced))

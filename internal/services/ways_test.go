@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// noServers hides every way but what a test then sets.
+// noServers hides every way except what a test then sets.
 func noServers(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"FENCEPOST_SERVICES", "FENCEPOST_POSTGRES_URL", "FENCEPOST_REDIS_URL"} {
@@ -69,7 +69,7 @@ func TestForcedWayIsTheOnlyOne(t *testing.T) {
 	})
 }
 
-// TestOneAddressAlone: it is a slip, so the search ends with it.
+// TestOneAddressAlone: it is a mistake, so the search ends with it.
 func TestOneAddressAlone(t *testing.T) {
 	for set, other := range map[string]string{
 		"FENCEPOST_POSTGRES_URL": "FENCEPOST_REDIS_URL",
@@ -115,7 +115,7 @@ func TestNoPasswordInErrors(t *testing.T) {
 	}
 }
 
-// TestAddressesComeFirst: servers named by address are taken, and left alone.
+// TestAddressesComeFirst: servers named by address are used, and left alone.
 func TestAddressesComeFirst(t *testing.T) {
 	s := start(t, services.WayLocal)
 	t.Setenv("FENCEPOST_SERVICES", "")

@@ -33,7 +33,7 @@ func TestCase30MissingServersFailTheBuild(t *testing.T) {
 	t.Parallel()
 	none := []string{
 		"FENCEPOST_SERVICES=", "FENCEPOST_POSTGRES_URL=", "FENCEPOST_REDIS_URL=",
-		"DOCKER_HOST=tcp://127.0.0.1:1", "PATH=/nonexistent", "FENCEPOST_TEST_REPORT=",
+		"DOCKER_HOST=tcp://127.0.0.1:1", "PATH=/nonexistent", "FENCEPOST_TEST_REPORT=", "FENCEPOST_REQUIRE=",
 	}
 	const test = "TestEmptyDatabaseIsEmpty"
 	out, failed := child(t, test, append(none, "CI=true")...)
@@ -86,5 +86,38 @@ func TestFailedDatabaseIsKept(t *testing.T) {
 	}
 	if _, err := a.Exec(t.Context(), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCase30ARequiredWayIsNotSkipped: a machine that has servers and lacks a way passes its tests, with CI=true
+// too, and reports those that were skipped; where FENCEPOST_REQUIRE names the way, they fail.
+func TestCase30ARequiredWayIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	report := filepath.Join(t.TempDir(), "report")
+	addresses := []string{
+		"FENCEPOST_SERVICES=", "CI=true", "FENCEPOST_TEST_REPORT=" + report,
+		"FENCEPOST_POSTGRES_URL=" + testenv.AdminURL(t), "FENCEPOST_REDIS_URL=" + testenv.RedisURL(t),
+		"DOCKER_HOST=tcp://127.0.0.1:1", "PATH=/nonexistent",
+	}
+	for _, test := range []string{"TestOwnRedisIsAnother", "TestSentinelsAreStarted"} {
+		_ = os.Remove(report)
+		out, failed := child(t, test, append(addresses, "FENCEPOST_REQUIRE=")...)
+		if failed || !strings.Contains(out, "--- SKIP: "+test) || !strings.Contains(out, "redis-server") {
+			t.Errorf("%s did not skip with the reason:\n%s", test, out)
+		}
+		if text, err := os.ReadFile(
+			report,
+		); err != nil || !strings.HasPrefix(string(text), "skipped\t"+test+"\t") ||
+			strings.Count(string(text), "\n") != 1 {
+			t.Errorf("the report of the skipped %s is %q, %v", test, text, err)
+		}
+		out, failed = child(t, test, append(addresses, "FENCEPOST_REQUIRE=docker,local")...)
+		if !failed || !strings.Contains(out, "FENCEPOST_REQUIRE names") {
+			t.Errorf("%s did not fail though its way is required:\n%s", test, out)
+		}
+	}
+	out, failed := child(t, "TestSentinelsAreStarted", append(addresses, "FENCEPOST_REQUIRE=dokcer")...)
+	if !failed || !strings.Contains(out, `"dokcer"`) {
+		t.Errorf("a way that there is not was accepted:\n%s", out)
 	}
 }

@@ -1,9 +1,13 @@
 package testenv
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,18 +17,51 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/services"
 )
 
-// envReport names a file to append the number of integration tests to.
-const envReport = "FENCEPOST_TEST_REPORT"
-
-// Main runs the tests, stops the servers, looks for leaked goroutines and exits.
-// It is all that TestMain should call: no other code may come before it.
+// Main runs the tests, stops the servers, looks for leaked goroutines and exits. TestMain should call only Main: no
+// other code may come before it.
 func Main(m *testing.M) {
 	services.RunHostIfAsked()
 	os.Exit(run(m))
 }
 
-func run(m *testing.M) int {
+// MainOfWaiting is Main for a package whose tests mostly wait: for leases to expire, for servers far away. It runs as
+// many of them in parallel as least says, or one per processor if that is more, unless -parallel says otherwise.
+func MainOfWaiting(m *testing.M, least int) {
+	services.RunHostIfAsked()
+	runAtLeast(least)
+	os.Exit(run(m))
+}
+
+// MainWithExamples is MainOfWaiting for a package whose examples need servers as well. They find a new database with
+// fencepost's migrations in DATABASE_URL, and Redis in REDIS_URL. A machine without servers runs no examples.
+func MainWithExamples(m *testing.M, least int) {
+	services.RunHostIfAsked()
+	runAtLeast(least)
+	end, err := serveExamples(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: servers for the examples:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	if err := end(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: the examples' database:", err)
+		code = max(code, 1)
+	}
+	os.Exit(finish(code))
+}
+
+// runAtLeast sets how many tests run in parallel. It comes before the flags are parsed, so the command line takes
+// precedence.
+func runAtLeast(least int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(least, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err) // package testing has always had that flag
+	}
+}
+
+func run(m *testing.M) int { return finish(m.Run()) }
+
+// finish stops the servers and looks for what the tests left behind.
+func finish(code int) int {
 	report, err := shared.close()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
@@ -32,7 +69,7 @@ func run(m *testing.M) int {
 	}
 	if report != "" {
 		fmt.Println("testenv:", report)
-		if err := appendReport(report); err != nil {
+		if err := services.AppendReport(thisPackage() + " " + report); err != nil {
 			fmt.Fprintln(os.Stderr, "testenv:", err)
 			code = max(code, 1)
 		}
@@ -47,7 +84,7 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// leakPatience is how long goroutines that have been told to end may take.
+// leakPatience is how long goroutines may take to end once told to.
 const leakPatience = 3 * time.Second
 
 func leaks() error {
@@ -58,23 +95,6 @@ func leaks() error {
 			return err
 		}
 	}
-}
-
-func appendReport(report string) error {
-	path := os.Getenv(envReport)
-	if path == "" {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", envReport, err)
-	}
-	// One write, so that lines of test binaries side by side do not mix.
-	if _, err := f.WriteString(thisPackage() + " " + report + "\n"); err != nil {
-		_ = f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 // thisPackage is the import path of the package under test.

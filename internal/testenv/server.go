@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver for migrations
 
 	"github.com/fencepost-pg/fencepost/internal/services"
@@ -27,15 +28,15 @@ const databasePrefix = "fencepost_test_"
 
 // postgresServer makes databases on the shared server.
 //
-// On a server that somebody named by address, databases of a killed run would stay
-// for ever. So each run holds an advisory lock, which dies with it, and drops the
-// databases of runs whose lock is free.
+// On a server named by address, databases of a killed run would stay forever. So each run holds an advisory lock, which
+// dies with the run, and drops the databases of runs whose lock is free.
 type postgresServer struct {
 	url  string
 	run  string    // this run's part of database names
 	lock *pgx.Conn // holds the run's lock
-	// strategy ends a CREATE DATABASE. Copying the template's files takes a third of the time of copying its pages through the log, which
-	// is PostgreSQL's choice from 15 on; but it needs checkpoints, and with fsync those take longer.
+	// strategy is the last clause of CREATE DATABASE. Copying the template's files takes a third of the time of copying
+	// its pages through the log, which is PostgreSQL's default from 15 on. But it needs checkpoints, and with fsync
+	// those take longer.
 	strategy string
 
 	template     sync.Once
@@ -113,6 +114,22 @@ func (p *postgresServer) create(ctx context.Context, template string) (string, e
 	return name, nil
 }
 
+// createEncoded makes a database in a given encoding, with fencepost's migrations in it.
+func (p *postgresServer) createEncoded(ctx context.Context, encoding string) (string, error) {
+	name := p.newName()
+	err := p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(
+			ctx,
+			"CREATE DATABASE "+quote(name)+" TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'"+p.strategy,
+		)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("creating a database: %w", err)
+	}
+	return name, p.migrateAt(ctx, WithEncoding(p.urlOf(name), "UTF8"))
+}
+
 func (p *postgresServer) newName() string { return databasePrefix + p.run + "_" + randomName() }
 
 func (p *postgresServer) drop(ctx context.Context, name string) error {
@@ -121,22 +138,26 @@ func (p *postgresServer) drop(ctx context.Context, name string) error {
 	})
 }
 
-// keep renames a database so that no later run sweeps it.
+// keep renames a database so that no later run drops it.
 func (p *postgresServer) keep(ctx context.Context, name string) (string, error) {
 	kept := "fencepost_kept_" + strings.TrimPrefix(name, databasePrefix)
 	return kept, p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		// A database in use cannot be renamed.
-		_, err := conn.Exec(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = $1", name)
-		if err != nil {
-			return err
+		// A database in use cannot be renamed, and PostgreSQL 13 does not wait for the sessions that it terminates.
+		for {
+			_, err := conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+			if err != nil {
+				return err
+			}
+			_, err = conn.Exec(ctx, "ALTER DATABASE "+quote(name)+" RENAME TO "+quote(kept))
+			if inUse := new(pgconn.PgError); !errors.As(err, &inUse) || inUse.Code != "55006" {
+				return err
+			}
 		}
-		_, err = conn.Exec(ctx, "ALTER DATABASE "+quote(name)+" RENAME TO "+quote(kept))
-		return err
 	})
 }
 
-// migrated returns the name of a database with fencepost's migrations in it, to be
-// copied. It is made once per run and takes its name only when it is good.
+// migrated returns the name of a database with fencepost's migrations in it, to be copied. It is made once per run and
+// gets its name only after the migrations have succeeded.
 func (p *postgresServer) migrated(ctx context.Context) (string, error) {
 	p.template.Do(func() {
 		name, err := p.create(ctx, "")
@@ -151,7 +172,11 @@ func (p *postgresServer) migrated(ctx context.Context) (string, error) {
 }
 
 func (p *postgresServer) migrate(ctx context.Context, name string) error {
-	db, err := sql.Open("pgx", p.urlOf(name))
+	return p.migrateAt(ctx, p.urlOf(name))
+}
+
+func (p *postgresServer) migrateAt(ctx context.Context, address string) error {
+	db, err := sql.Open("pgx", address)
 	if err != nil {
 		return err
 	}
@@ -161,7 +186,7 @@ func (p *postgresServer) migrate(ctx context.Context, name string) error {
 	return db.Close()
 }
 
-// urlOf is the server's address with another database in it.
+// urlOf returns the server's address with another database in it.
 func (p *postgresServer) urlOf(name string) string {
 	u, err := url.Parse(p.url)
 	if err != nil {
@@ -171,7 +196,7 @@ func (p *postgresServer) urlOf(name string) string {
 	return u.String()
 }
 
-// admin runs fn on a connection of its own to the server's first database.
+// admin runs fn on a new connection to the server's first database.
 func (p *postgresServer) admin(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()

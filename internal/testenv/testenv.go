@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"testing"
 	"time"
@@ -13,16 +14,15 @@ import (
 )
 
 const (
-	poolSize     = 16 // enough for eight workers with two connections each
-	poolPatience = 15 * time.Second
+	poolSize     = 16               // enough for eight workers with two connections each
+	poolPatience = 30 * time.Second // pgx takes up to 15 s to close a connection whose context ended within a statement
 )
 
-// Database returns the address of a new database with fencepost's migrations in
-// it. It is dropped when the test ends, whoever is still connected.
+// Database returns the address of a new database with fencepost's migrations in it. It is dropped when the test ends,
+// even if clients are still connected.
 //
-// With FENCEPOST_KEEP set, the database of a failed test is kept under a name that
-// the log tells; of use only where the server stays, that is, with servers named
-// by address.
+// With FENCEPOST_KEEP set, the database of a failed test is kept under a name that the log gives. This helps only if
+// the server stays, that is, with servers named by address.
 func Database(tb testing.TB) string {
 	tb.Helper()
 	_, server := shared.get(tb)
@@ -38,6 +38,35 @@ func EmptyDatabase(tb testing.TB) string {
 	tb.Helper()
 	_, server := shared.get(tb)
 	return newDatabase(tb, server, "")
+}
+
+// EncodedDatabase is Database with an encoding other than UTF8, for example "LATIN1". The address says
+// client_encoding=UTF8.
+func EncodedDatabase(tb testing.TB, encoding string) string {
+	tb.Helper()
+	_, server := shared.get(tb)
+	name, err := server.createEncoded(tb.Context(), encoding)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := server.drop(context.Background(), name); err != nil {
+			tb.Errorf("dropping database %s: %v", name, err)
+		}
+	})
+	return WithEncoding(server.urlOf(name), "UTF8")
+}
+
+// WithEncoding returns the address of a database with a client_encoding in it.
+func WithEncoding(address, encoding string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		panic("the address was good enough to connect") // Its text may hold a password.
+	}
+	query := u.Query()
+	query.Set("client_encoding", encoding)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 func newDatabase(tb testing.TB, server *postgresServer, template string) string {
@@ -86,8 +115,8 @@ func PoolOn(tb testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// closePool does not wait for ever for a connection that the test did not give
-// back: a failed test would hide its message behind the binary's time limit.
+// closePool does not wait forever for a connection that the test did not give back: a failed test would hide its
+// message behind the binary's time limit.
 func closePool(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	closed := make(chan struct{})
@@ -102,8 +131,8 @@ func closePool(tb testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// Redis returns a client of the shared server, closed when the test ends. Other
-// tests use the same server: use keys under a Prefix only, and OwnRedis to hurt it.
+// Redis returns a client of the shared server, closed when the test ends. Other tests use the same server: use only
+// keys under a Prefix, and use OwnRedis to harm a server.
 func Redis(tb testing.TB) redis.UniversalClient {
 	tb.Helper()
 	return RedisOn(tb, RedisURL(tb))
@@ -132,8 +161,8 @@ func RedisOn(tb testing.TB, url string) redis.UniversalClient {
 	return client
 }
 
-// Prefix returns a key prefix of this test's own, without braces. Its keys on the
-// shared server are deleted when the test ends.
+// Prefix returns a key prefix for this test, without braces. Its keys on the shared server are deleted when the test
+// ends.
 func Prefix(tb testing.TB) string {
 	tb.Helper()
 	prefix := "fencepost-test-" + randomName() + ":"
@@ -162,8 +191,8 @@ func deleteKeys(ctx context.Context, url, prefix string) (err error) {
 	return keys.Err()
 }
 
-// OwnRedis starts a Redis that no other test uses, with further arguments for
-// redis-server, and closes it when the test ends.
+// OwnRedis starts a Redis that no other test uses, with additional arguments for redis-server, and closes it when the
+// test ends.
 func OwnRedis(tb testing.TB, args ...string) *services.Redis {
 	tb.Helper()
 	shared.count(tb)
@@ -171,7 +200,7 @@ func OwnRedis(tb testing.TB, args ...string) *services.Redis {
 	defer cancel()
 	r, err := services.StartRedis(ctx, args...)
 	if err != nil {
-		missing(tb, err)
+		noOwn(tb, err)
 	}
 	tb.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -181,7 +210,7 @@ func OwnRedis(tb testing.TB, args ...string) *services.Redis {
 	return r
 }
 
-// OwnPostgres starts a PostgreSQL that no other test uses, with further arguments for postgres, and closes it when
+// OwnPostgres starts a PostgreSQL that no other test uses, with additional arguments for postgres, and closes it when
 // the test ends.
 func OwnPostgres(tb testing.TB, args ...string) *services.Postgres {
 	tb.Helper()
@@ -190,30 +219,11 @@ func OwnPostgres(tb testing.TB, args ...string) *services.Postgres {
 	defer cancel()
 	p, err := services.StartPostgres(ctx, args...)
 	if err != nil {
-		missing(tb, err)
+		noOwn(tb, err)
 	}
 	tb.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			tb.Errorf("closing PostgreSQL: %v", err)
-		}
-	})
-	return p
-}
-
-// PgBouncer starts a pooler in front of the server of databaseURL and closes it
-// when the test ends.
-func PgBouncer(tb testing.TB, databaseURL string, opts *services.PgBouncerOptions) *services.PgBouncer {
-	tb.Helper()
-	shared.count(tb)
-	ctx, cancel := context.WithTimeout(tb.Context(), startPatience)
-	defer cancel()
-	p, err := services.StartPgBouncer(ctx, databaseURL, opts)
-	if err != nil {
-		missing(tb, err)
-	}
-	tb.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			tb.Errorf("closing PgBouncer: %v", err)
 		}
 	})
 	return p

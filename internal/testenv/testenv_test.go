@@ -159,3 +159,12 @@ func TestKeep(t *testing.T) {
 		t.Fail()
 	}
 }
+
+// TestSentinelsAreStarted: a topology comes from installed programs, whatever the shared servers are.
+func TestSentinelsAreStarted(t *testing.T) {
+	t.Parallel()
+	s := testenv.Sentinel(t, nil)
+	if err := testenv.SentinelClient(t, s, nil).Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// CountedPool returns a pool with one connection to the database of another pool, and the count of its round
-// trips: how often it began to send after it had received.
+// CountedPool returns a pool with one connection to the database of another pool, and the number of its round trips:
+// how often it began to send after it had received.
 func CountedPool(tb testing.TB, of *pgxpool.Pool) (pool *pgxpool.Pool, trips *atomic.Int64) {
 	tb.Helper()
 	var sending atomic.Bool

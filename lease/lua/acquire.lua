@@ -1,94 +1,146 @@
 -- acquire: grant the lease if it is free and it is the caller's turn.
 --
--- KEYS[1]  lease key:   "<nonce> <token> <label>", expires with the lease; or, for a short time after
---                       a release, "~<waiter>": reserved for the head of the queue
+-- KEYS[1]  lease key:   "<nonce> <token> <label>", expires with the lease; or, for a short time,
+--                       "~<waiter>": reserved for the head of the queue after a release; or
+--                       "?<head> <ms> <last>": a roll call, see below
 -- KEYS[2]  counter key: the last token issued, in decimal digits
--- KEYS[3]  queue key:   sorted set of waiters in the order they came, "<waiter><manager>", 32 digits each
--- ARGV[1]  nonce        32 hexadecimal digits
+-- KEYS[3]  queue key:   sorted set of waiters, "<waiter><manager>", 32 digits each. The score is the place, in ms since
+--                       1970 at the server; its fraction is the reservation that the waiter needs, in units of 16.384 s
+-- ARGV[1]  nonce        32 hexadecimal digits; "" to grant nothing, only to look whether waiters wait for a free lease
 -- ARGV[2]  TTL in ms
 -- ARGV[3]  label        for people
 -- ARGV[4]  counter idle time in ms, "0" for a counter that never expires
 -- ARGV[5]  floor        the token issued is above it; decimal digits, "0" for none
 -- ARGV[6]  waiter       "<waiter><manager>", 64 hexadecimal digits; "" for a caller that does not wait
 -- ARGV[7]  channel      what a manager's id is appended to
--- ARGV[8]  reservation  in ms; "0" where the queue is off: waiters are told, and nothing is kept for them
+-- ARGV[8]  reservation  in ms, what the caller needs; "0" if the queue is off: waiters are told, nothing is reserved
 -- ARGV[9]  queue TTL in ms
--- ARGV[10] "1" where PUBLISH tells how many heard it, that is, outside a cluster
+-- ARGV[10] "1" where PUBLISH tells how many subscribers received it, that is, outside a cluster
+-- ARGV[11] place        that the waiter had before; "" for one that is new
 --
 -- Reply: "<token>", the lease is granted
---        {"held", remaining ms, label, place in the queue from 0 (-1 for none)}
+--        {"held", ms until it may be the caller's turn, label, number in the queue from 0 (-1 for none), place}
 --        {"bad", "lease" or "counter", reason}
--- A key of another type is the server's own error, WRONGTYPE.
+-- A key of another type gives the server's own error, WRONGTYPE.
 --
--- Tokens stay decimal strings: Lua's numbers are doubles, wrong from 2^53. The common path, a free
--- lease and nobody waiting, comes first and makes no table and no function.
+-- A roll call: the lease is free, and those first in the queue have not come for it. They may be dead, since a host
+-- that fell silent does not say so. All waiters are notified at once, the queue starts empty, and those that live
+-- rejoin it in the places they had. For the first <ms> only the former head may have the lease; for as long again, the
+-- first of those that rejoined may. <last> is the last place before the roll call. New waiters get a place behind it,
+-- even if the queue is still empty.
+--
+-- Tokens stay decimal strings: Lua's numbers are doubles, wrong from 2^53. The common path, a free lease and nobody
+-- waiting, comes first and makes no table and no function.
+
+redis.replicate_commands() -- for Redis 6 under lua-replicate-commands no: the script reads clocks before it writes
 
 local lease = redis.call('GET', KEYS[1])
 local waiter = ARGV[6]
-local turn = false -- the lease is reserved for the caller
+local turn = waiter ~= '' and lease == '~' .. string.sub(waiter, 1, 32) -- the lease is reserved for the caller
+local ttl, label -- of a lease that the caller cannot have now
+local place, last = tonumber(ARGV[11]), 0 -- the caller's place, and a place that new waiters come after
 
-if lease then
-  local ttl, label
-  if #lease == 33 and string.byte(lease) == 126 then -- "~"
-    turn = string.sub(lease, 2) == string.sub(waiter, 1, 32)
-    if not turn then ttl, label = math.max(redis.call('PTTL', KEYS[1]), 1), 'reserved' end
-  else
-    local nonce, token
-    nonce, token, label = string.match(lease, '^(%x+) (%d+) (.*)$')
-    if not nonce or #nonce ~= 32 then return {'bad', 'lease', 'not written by fencepost'} end
+if lease and not turn then
+  local nonce, token, holder = string.match(lease, '^(%x+) (%d+) (.*)$')
+  ttl, label = redis.call('PTTL', KEYS[1]), holder
+  if nonce and #nonce == 32 then
     -- A client that lost the reply asks again: it must not count as its own rival.
     if nonce == ARGV[1] then return token end
-    ttl = redis.call('PTTL', KEYS[1])
-    if ttl < 0 then return {'bad', 'lease', 'without a TTL'} end
-  end
-  if not turn then
-    if waiter == '' then return {'held', ttl, label, -1} end
-    if not redis.call('ZSCORE', KEYS[3], waiter) then
-      local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
-      redis.call('ZADD', KEYS[3], (tonumber(last[2]) or 0) + 1, waiter)
+  else
+    local kind, head, window, before = string.match(lease, '^([~?])(%x+) ?(%d*) ?(%d*)$')
+    if not kind or #head ~= 32 or (kind == '~') ~= (window == '') or kind == '~' and #lease ~= 33 then
+      return {'bad', 'lease', 'not written by fencepost'}
     end
-    redis.call('PEXPIRE', KEYS[3], ARGV[9])
-    return {'held', ttl, label, redis.call('ZRANK', KEYS[3], waiter)}
-  end
-elseif redis.call('EXISTS', KEYS[3]) == 1 and ARGV[8] ~= '0' then
-  -- Free, yet others came first: a holder died, or a reservation ran out.
-  local head = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-  while head and head ~= waiter do
-    redis.call('ZREM', KEYS[3], head)
-    local heard = redis.pcall('PUBLISH', ARGV[7] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
-    if heard ~= 0 or ARGV[10] ~= '1' then
-      redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[8])
-      if waiter == '' then return {'held', tonumber(ARGV[8]), 'reserved', -1} end
-      local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
-      redis.call('ZADD', KEYS[3], 'NX', (tonumber(last[2]) or 0) + 1, waiter)
-      redis.call('PEXPIRE', KEYS[3], ARGV[9])
-      return {'held', tonumber(ARGV[8]), 'reserved', redis.call('ZRANK', KEYS[3], waiter)}
+    label, last = 'reserved', tonumber(before) or 0
+    if kind == '?' and waiter ~= '' then
+      local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+      turn = head == string.sub(waiter, 1, 32) or ttl <= tonumber(window) and (not first or first == waiter)
     end
-    head = redis.call('ZRANGE', KEYS[3], 0, 0)[1] -- nobody heard: its process is no more
+    if kind == '?' and ttl > tonumber(window) then ttl = ttl - tonumber(window) end
+    if ttl == 0 then ttl = 1 end
+  end
+  if turn then
+    ttl = nil
+  elseif ttl < 0 then
+    return {'bad', 'lease', 'without a TTL'}
+  end
+elseif not lease and redis.call('EXISTS', KEYS[3]) == 1 and ARGV[8] ~= '0' then
+  if redis.call('ZRANGE', KEYS[3], 0, 0)[1] == waiter then
+    turn = true
+  else
+    -- Free, yet others came first: a holder died, or the waiter that it was reserved for has not come.
+    local queue, told, head, window = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), {}, nil, tonumber(ARGV[8])
+    for i = 1, #queue, 2 do
+      if queue[i] == waiter then
+        if not head then break end -- nobody before it received the message: their processes are dead
+        place = place or math.floor(tonumber(queue[i + 1])) -- it was told its place, but the reply was lost
+      end
+      local manager = string.sub(queue[i], 33)
+      if told[manager] == nil then
+        told[manager] = redis.pcall('PUBLISH', ARGV[7] .. manager, '* ' .. KEYS[1]) ~= 0 or ARGV[10] ~= '1'
+      end
+      if told[manager] then
+        head = head or queue[i]
+        window = math.max(window, tonumber(queue[i + 1]) % 1 * 16384)
+      elseif not head then
+        redis.call('ZREM', KEYS[3], queue[i])
+      end
+    end
+    if head then
+      redis.call('DEL', KEYS[3])
+      last = math.floor(tonumber(queue[#queue]))
+      redis.call('SET', KEYS[1], string.format('?%s %d %.0f', string.sub(head, 1, 32), window, last), 'PX', string.format('%d', 2 * window))
+      ttl, label = window, 'reserved'
+    end
   end
 end
+
+if ttl then
+  if waiter == '' then return {'held', ttl, label, -1, ''} end
+  local score = redis.call('ZSCORE', KEYS[3], waiter)
+  if score then place = math.floor(tonumber(score)) end
+  if not place then
+    local now, last_place = redis.call('TIME'), redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+    place = math.max(now[1] * 1000 + math.floor(now[2] / 1000), last + 1)
+    if last_place then place = math.max(place, math.floor(tonumber(last_place)) + 1) end
+  end
+  local wanted = place + math.ceil(ARGV[8] / 8) / 2048
+  if tonumber(score) ~= wanted then redis.call('ZADD', KEYS[3], string.format('%.17g', wanted), waiter) end
+  redis.call('PEXPIRE', KEYS[3], ARGV[9])
+  return {'held', ttl, label, redis.call('ZRANK', KEYS[3], waiter), string.format('%.0f', place)}
+end
+if ARGV[1] == '' then return {'held', 0, '', -1, ''} end
 
 if ARGV[5] ~= '0' then
   local counter = redis.call('GET', KEYS[2]) or '0'
-  if #ARGV[5] > #counter or #ARGV[5] == #counter and ARGV[5] > counter then
-    redis.call('SET', KEYS[2], ARGV[5])
+  if string.find(counter, '^[1-9]%d*$') or counter == '0' then -- INCR reports any other value
+    if #ARGV[5] > #counter or #ARGV[5] == #counter and ARGV[5] > counter then
+      redis.call('SET', KEYS[2], ARGV[5])
+    end
   end
 end
 
--- The counter comes first: should it fail, no lease is left behind without a token.
+-- The counter comes first: if it fails, no lease is left behind without a token.
 local token = redis.pcall('INCR', KEYS[2])
 if type(token) == 'table' then
-  if string.sub(token.err, 1, 4) ~= 'ERR ' then return token end -- OOM, READONLY: the server's own
-  if redis.call('GET', KEYS[2]) == '9223372036854775807' then return {'bad', 'counter', 'at its maximum'} end
-  return {'bad', 'counter', 'not a number'}
+  if string.find(token.err, 'overflow', 1, true) then return {'bad', 'counter', 'at its maximum'} end
+  if string.find(token.err, 'not an integer', 1, true) then return {'bad', 'counter', 'not a number'} end
+  return token -- OOM, READONLY, a missing permission: the server's own error
 end
-if token < 1 then return {'bad', 'counter', 'not a number'} end
+if token < 1 then
+  redis.call('DECR', KEYS[2]) -- an operator has to fix it; repeated calls must not count it up until it grants
+  return {'bad', 'counter', 'negative'}
+end
 if token < 9007199254740992 then
   token = string.format('%.0f', token)
 else
   token = redis.call('GET', KEYS[2])
 end
-if ARGV[4] ~= '0' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
+if ARGV[4] ~= '0' then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+else
+  redis.call('PERSIST', KEYS[2]) -- a manager with an idle time may have granted before
+end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. token .. ' ' .. ARGV[3], 'PX', ARGV[2])
-if waiter ~= '' and not turn then redis.call('ZREM', KEYS[3], waiter) end -- whose turn it is has left it
+if waiter ~= '' then redis.call('ZREM', KEYS[3], waiter) end
 return token

@@ -8,8 +8,8 @@
 --
 -- Reply: {"reissued", token}, {"gone"} or {"taken"}
 --
--- The counter moves to the fence plus one, up or down: down, where it had run wild. The lease
--- keeps the TTL it has, since this is not a renewal.
+-- The counter moves to the fence plus one, up or down: down if it had run wild. The lease keeps its TTL, because this
+-- is not a renewal.
 
 local lease = redis.call('GET', KEYS[1])
 if not lease then return {'gone'} end

@@ -1,44 +1,50 @@
--- release: remove a lease if it is still ours, and hand it on to the head of the queue. Sent twice, it
--- does no harm.
+-- release: remove a lease if it is still ours, and hand it on to the head of the queue. Sending it twice is harmless.
 --
 -- KEYS[1]  lease key
--- KEYS[2]  queue key; left out while the slot moves and a cluster refuses scripts with a key that is not there
+-- KEYS[2]  queue key; omitted while the slot migrates and a cluster refuses scripts with a missing key
 -- ARGV[1]  nonce
 -- ARGV[2]  channel      what a manager's id is appended to
--- ARGV[3]  reservation  in ms; "0" where the queue is off
+-- ARGV[3]  reservation  in ms, the shortest; "0" if the queue is off
+-- ARGV[4]  "1" where PUBLISH tells how many subscribers received it, that is, outside a cluster
+-- ARGV[5]  "1" to hand on a lease that is already free
 --
--- ARGV[4]  "1" where PUBLISH tells how many heard it, that is, outside a cluster
--- ARGV[5]  "1" to hand a lease on that is free already
+-- Reply: "released", "gone" or "taken"; "released <ms>" if it is reserved for that long and others stand behind
 --
--- Reply: "released", "gone" or "taken"
---
--- The head is told to come now, and passed over where nobody hears it: its process is no more. Those
--- behind it are told to look once the reservations before them have run out, in case it hangs. A server
--- that refuses to pass messages on has done its part all the same: waiters look by themselves.
+-- The head is told to come now. It is passed over if no subscriber receives the message: its process is dead, or its
+-- subscription was cut, and then it rejoins in the place it had. The second waiter is told to look once the reservation
+-- has run out, in case the head hangs. A server that refuses PUBLISH is no failure: waiters look by themselves. The
+-- head leaves the queue when it is granted the lease.
 
 local lease = redis.call('GET', KEYS[1])
 if not lease and ARGV[5] ~= '1' then return 'gone' end
-if lease and string.sub(lease, 1, 32) ~= ARGV[1] then return 'taken' end
+if lease and string.sub(lease, 1, 33) ~= ARGV[1] .. ' ' then return 'taken' end
 if #KEYS == 1 or redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
   return 'released'
 end
 
--- Those behind are told before the head: Redis sends what was said last first.
-local behind = ARGV[4] == '1' and 1 or 8 -- in a cluster the dead are not told from the living
-local head, heard
+local head, next, ms, gone
 repeat
-  head = redis.call('ZPOPMIN', KEYS[2])[1]
-  for place, waiter in ipairs(head and redis.call('ZRANGE', KEYS[2], 0, behind - 1) or {}) do
-    local ms = string.format('%d', place * tonumber(ARGV[3]))
-    redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33), string.sub(waiter, 1, 32) .. ' ' .. ms)
+  local first_two = redis.call('ZRANGE', KEYS[2], 0, 1, 'WITHSCORES')
+  head, next, gone = first_two[1], first_two[3], false
+  if head then
+    ms = '0'
+    if ARGV[3] ~= '0' then ms = string.format('%d', math.max(tonumber(ARGV[3]), tonumber(first_two[2]) % 1 * 16384)) end
+    -- Told before the head: Redis delivers the last message first.
+    if next then redis.pcall('PUBLISH', ARGV[2] .. string.sub(next, 33), string.sub(next, 1, 32) .. ' ' .. ms) end
+    local received = redis.pcall('PUBLISH', ARGV[2] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
+    gone = received == 0 and ARGV[4] == '1'
+    if gone or ms == '0' then redis.call('ZREM', KEYS[2], head) end
   end
-  heard = head and redis.pcall('PUBLISH', ARGV[2] .. string.sub(head, 33), string.sub(head, 1, 32) .. ' 0')
-until not head or heard ~= 0 or ARGV[4] ~= '1'
+until not gone
 
-if head and ARGV[3] ~= '0' then
-  redis.call('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ARGV[3])
-else
+if not head or ms == '0' then
   redis.call('DEL', KEYS[1])
+  return 'released'
 end
+if redis.pcall('SET', KEYS[1], '~' .. string.sub(head, 1, 32), 'PX', ms).err then
+  redis.call('DEL', KEYS[1]) -- no memory: the head still comes first
+  return 'released'
+end
+if next then return 'released ' .. ms end
 return 'released'

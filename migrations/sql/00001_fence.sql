@@ -1,16 +1,16 @@
--- The fence: the row that remembers the highest token claimed for a resource, and the
--- functions through which everybody, this library's Go code included, reaches it.
+-- The fence: the row that remembers the highest token claimed for a resource. The functions here are the only way to
+-- reach it, also for this library's Go code.
 --
--- Every name is schema-qualified and every function pins its search_path, so that the caller's
--- search_path cannot matter, or names schemas throughout (guard, enter). The functions run with their owner's
--- rights: an application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
+-- The caller's search_path has no effect: every name is schema-qualified, and every function either pins its
+-- search_path or names schemas throughout (guard, enter). The functions run with their owner's rights. An application
+-- role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(1, true);
 
 CREATE TABLE fencepost.fence (
-    resource   text COLLATE "C" PRIMARY KEY CHECK (octet_length(resource) BETWEEN 1 AND 1024),
+    resource   text COLLATE "C" PRIMARY KEY CHECK (pg_catalog.octet_length(resource) BETWEEN 1 AND 1024),
     token      bigint NOT NULL CHECK (token > 0),
     nonce      uuid NOT NULL,
     label      text NOT NULL,
@@ -20,19 +20,37 @@ CREATE TABLE fencepost.fence (
 COMMENT ON TABLE fencepost.fence IS
     'the highest token claimed per resource; written by fencepost.claim alone, never deleted';
 
--- The SQLSTATEs raised here stand in class ZF, outside the ranges that the SQL standard
--- reserves (classes that begin with 0-4 or A-H):
+-- The SQLSTATEs raised here are in class ZF, outside the ranges that the SQL standard reserves (classes that begin with
+-- 0-4 or A-H):
 --   ZF001  stale: the claim is not, or no longer, the one that the fence carries
 --   ZF002  invalid argument
 -- The DETAIL of ZF001 is a JSON object {"resource", "token", "current"}, tokens as strings.
 
--- claim raises the fence of a resource to a token, if that is above what the fence carries.
---   claimed  whether the fence now carries this token with this nonce; true again when the same
---            claim is repeated, so that a lost reply can be settled by asking once more
---   current  the token that the fence carries now; 0 where there is no fence yet
--- A token more than 2^40 above the fence is refused (claimed false, current below the token):
--- one wild number must not use up the range.
--- It takes effect when the transaction commits.
+-- refuse_encoding raises ZF002 for a session whose client_encoding is not UTF8. A client that sends UTF-8 under another
+-- client_encoding, or another encoding under UTF8, would give one resource a second name, and so a second fence.
+-- PostgreSQL cannot tell such a client from one that sends what it declares. Every function that creates a name calls
+-- refuse_encoding. guard and enter only compare a name with existing ones; they call it after they have found no fence
+-- of that name.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.refuse_encoding() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'ZF002',
+        MESSAGE = format('the session''s client_encoding is %s: fencepost takes names in UTF8 alone',
+            pg_client_encoding()),
+        HINT = 'Connect with client_encoding=UTF8, and send UTF-8.';
+END
+$body$;
+-- +goose StatementEnd
+
+-- claim raises the fence of a resource to a token, if the token is above the one that the fence carries.
+--   claimed  whether the fence now carries this token with this nonce. It is also true if the same claim
+--            is repeated, so a caller whose reply was lost can repeat the claim to learn its outcome
+--   current  the token that the fence now carries; 0 if there is no fence
+-- A token more than 2^40 above the fence is refused (claimed is false, current is below the token), so that
+-- one wild number does not use up the range.
+-- The claim takes effect when the transaction commits.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim(
     resource text, token bigint, nonce uuid, label text DEFAULT '',
@@ -43,9 +61,13 @@ DECLARE
     max_step CONSTANT bigint := 1099511627776; -- 2^40
     holder   uuid;
 BEGIN
-    IF resource IS NULL OR resource = '' OR token IS NULL OR token < 1 OR nonce IS NULL THEN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF resource IS NULL OR octet_length(resource) NOT BETWEEN 1 AND 1024 OR token IS NULL OR token < 1
+        OR nonce IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
-            MESSAGE = 'claim needs a resource, a positive token and a nonce';
+            MESSAGE = 'claim needs a resource of 1 to 1024 bytes, a positive token and a nonce';
     END IF;
     -- A claim that a crash can undo would let a token be claimed twice. A SET clause on this
     -- function would be undone before COMMIT reads the setting; this lasts to the end of the
@@ -73,6 +95,11 @@ BEGIN
           FROM fencepost.fence AS f WHERE f.resource = claim.resource COLLATE "C";
         IF FOUND THEN
             claimed := current = claim.token AND holder = claim.nonce;
+            IF claimed AND current_setting('synchronous_standby_names') <> '' THEN
+                -- The claim was made before, and its wait for a synchronous standby may have been cut short. What is
+                -- written here has this transaction wait for the same standby in turn.
+                PERFORM pg_logical_emit_message(true, 'fencepost', '');
+            END IF;
             RETURN;
         END IF;
         current := 0;
@@ -94,7 +121,7 @@ END
 $body$;
 -- +goose StatementEnd
 
--- refuse_claim says why guard refuses a claim that the fence does not carry. No fence carries one that is invalid.
+-- refuse_claim says why guard refuses a claim that the fence does not carry. No fence carries an invalid claim.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.refuse_claim(resource text, token bigint, nonce uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -102,14 +129,19 @@ AS $body$
 DECLARE
     fence_token bigint;
 BEGIN
-    IF resource IS NULL OR resource = '' OR token IS NULL OR token < 1 OR nonce IS NULL THEN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF resource IS NULL OR octet_length(resource) NOT BETWEEN 1 AND 1024 OR token IS NULL OR token < 1
+        OR nonce IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
-            MESSAGE = 'the guard needs a resource, a positive token and a nonce';
+            MESSAGE = 'the guard needs a resource of 1 to 1024 bytes, a positive token and a nonce';
     END IF;
     SELECT f.token INTO fence_token FROM fencepost.fence AS f WHERE f.resource = refuse_claim.resource COLLATE "C";
     -- Under a snapshot older than the claim the fence still looks lower. That is no stale claim, but
     -- a transaction to be run again.
-    IF coalesce(fence_token, 0) < refuse_claim.token AND current_setting('transaction_isolation') <> 'read committed' THEN
+    IF coalesce(fence_token, 0) < refuse_claim.token AND current_setting('transaction_isolation') <> 'read committed'
+        THEN
         RAISE EXCEPTION USING ERRCODE = '40001',
             MESSAGE = 'the fence may have been raised after this transaction''s snapshot was taken';
     END IF;
@@ -121,13 +153,13 @@ END
 $body$;
 -- +goose StatementEnd
 
--- guard raises ZF001 unless the fence carries exactly this claim, and keeps it so until the transaction ends: no
--- other claim of the resource can commit before. It stands before the writes it guards, and not inside a savepoint,
--- whose rollback would drop its locks. What it returns is true, always, so that it can stand in the WHERE of a
--- statement that changes a row. It leaves nothing for triggers to see: a table with a door wants enter.
+-- guard raises ZF001 unless the fence carries exactly this claim. It keeps the fence so until the transaction ends: no
+-- other claim of the resource can commit before that. Call it before the writes that it guards, and not inside a
+-- savepoint, whose rollback would drop its locks. It always returns true, so that it can stand in the WHERE clause of a
+-- statement that changes a row. Triggers cannot see that it was called: a protected table needs enter.
 --
--- Every guarded write passes here, and a SET clause would be a tenth of its cost. Instead whatever is looked up by
--- name in this body names its schema, types and operators too: the caller's search_path decides nothing.
+-- Every guarded write calls guard, and a SET clause would add a tenth to its cost. Instead the body names the schema of
+-- everything that it looks up by name, types and operators included. So the caller's search_path has no effect.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.guard(resource text, token bigint, nonce uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -149,47 +181,112 @@ END
 $body$;
 -- +goose StatementEnd
 
--- enter is the guard, and leaves word of it to the end of the transaction, for the triggers of protected tables to
--- compare with the fence. It adds up: call it once per resource, in sorted order, at the top of a transaction.
--- Names as in guard.
+-- entered_text returns the text by which the setting fencepost.entered says that this transaction has entered a
+-- resource:
+--
+--   "resource":token:proof
+--
+-- A space precedes it. The resource is spelt as a JSON string, so only an entry begins with a quote after a space.
+-- The proof is a SHA-256, in hexadecimal, over what the fence carries and the transaction's id. Any function or trigger
+-- that runs in the transaction can read the setting, but cannot make a claim from it, here or in another
+-- transaction.
+--
+-- It has no SET clause, so that PostgreSQL inlines the call. It names schemas as guard does. SQL_ASCII takes the bytes
+-- of the text as they are.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.entered_text(resource text, token bigint, nonce uuid) RETURNS text
+LANGUAGE sql STABLE
+AS $body$
+    SELECT pg_catalog.concat(' ', pg_catalog.to_json(resource), ':', token, ':', pg_catalog.encode(pg_catalog.sha256(
+        pg_catalog.convert_to(pg_catalog.concat(nonce, ' ', pg_catalog.pg_current_xact_id(), ' ', token, ' ',
+            resource), 'SQL_ASCII')),
+        'hex'))
+$body$;
+-- +goose StatementEnd
+
+-- enter is guard, and also records the claim in a setting until the end of the transaction. The triggers of protected
+-- tables compare that setting with the fence. The entries add up: call enter once per resource, in sorted order, at the
+-- top of a transaction. For many resources there is enter_all. A value that was set by hand in the session stays behind
+-- the new entry, and does not count as an entry. It names schemas as guard does.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.enter(resource text, token bigint, nonce uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 AS $body$
-DECLARE
-    entered pg_catalog.text;
 BEGIN
     PERFORM fencepost.guard(enter.resource, enter.token, enter.nonce);
-    -- {"resource": ["token", "nonce"]}, spelt as jsonb spells it. The first entry is written without the detour, since
-    -- most transactions have one.
-    entered := pg_catalog.current_setting('fencepost.entered', true);
-    IF entered OPERATOR(pg_catalog.<>) '' THEN
-        entered := (entered::pg_catalog.jsonb OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object(
-            enter.resource, pg_catalog.jsonb_build_array(enter.token::pg_catalog.text, enter.nonce)))::pg_catalog.text;
-    ELSE
-        entered := pg_catalog.concat(
-            '{', pg_catalog.to_json(enter.resource), ': ["', enter.token, '", "', enter.nonce, '"]}');
-    END IF;
-    PERFORM pg_catalog.set_config('fencepost.entered', entered, true);
+    -- In front: of two entries of one resource the later one counts.
+    PERFORM pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
+        fencepost.entered_text(enter.resource, enter.token, enter.nonce),
+            pg_catalog.current_setting('fencepost.entered', true)), true);
     RETURN true;
 END
 $body$;
 -- +goose StatementEnd
 
+-- enter_all enters several resources, each under the claim at the same place in the other arrays, in the order of their
+-- names, which is the same for every caller. Its time grows linearly with their number; that of as many calls of enter
+-- grows with the square. If the fence does not carry a claim, the error names the first such claim in that order.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.enter_all(resources text[], tokens bigint[], nonces uuid[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    one     record;
+    entered text;
+BEGIN
+    IF cardinality(resources) > 0 IS NOT TRUE
+        OR (cardinality(tokens) = cardinality(resources) AND cardinality(nonces) = cardinality(resources)) IS NOT TRUE
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF002',
+            MESSAGE = 'enter_all needs one resource at least, and for each a token and a nonce';
+    END IF;
+    FOR one IN SELECT * FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
+                ORDER BY c.resource COLLATE "C" NULLS FIRST
+    LOOP
+        PERFORM fencepost.guard(one.resource, one.token, one.nonce);
+    END LOOP;
+    SELECT string_agg(fencepost.entered_text(c.resource, c.token, c.nonce), '') INTO entered
+      FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce);
+    PERFORM set_config('fencepost.entered', concat(entered, current_setting('fencepost.entered', true)), true);
+    RETURN true;
+END
+$body$;
+-- +goose StatementEnd
+
+REVOKE ALL ON FUNCTION fencepost.refuse_encoding() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.entered_text(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter(text, bigint, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC;
+
+COMMENT ON FUNCTION fencepost.refuse_encoding() IS 'raises ZF002: the session''s client_encoding is not UTF8';
+COMMENT ON FUNCTION fencepost.claim(text, bigint, uuid, text) IS
+    'raises the fence of a resource to a token above it; the same claim again is claimed again';
+COMMENT ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) IS
+    'raises what guard has to say of a claim that the fence does not carry';
+COMMENT ON FUNCTION fencepost.guard(text, bigint, uuid) IS
+    'returns true if the fence carries this claim, and holds it until the transaction ends; raises ZF001 otherwise';
+COMMENT ON FUNCTION fencepost.entered_text(text, bigint, uuid) IS
+    'one entry of the setting fencepost.entered: resource, token and a proof for this transaction';
+COMMENT ON FUNCTION fencepost.enter(text, bigint, uuid) IS
+    'guard, and the setting by which protected tables know the transaction''s claims';
+COMMENT ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) IS
+    'enter for several resources, in the order of their names';
 
 -- +goose Down
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(1, false);
 
--- Without its fences a database takes old tokens for new ones.
+-- This is a statement of its own, here and in the other migrations. Inside a function it would wait with a snapshot,
+-- and CREATE INDEX CONCURRENTLY waits for that snapshot.
+LOCK TABLE fencepost.fence IN ACCESS EXCLUSIVE MODE;
+
+-- Without its fences a database would accept old tokens as new ones.
 -- +goose StatementBegin
 DO $body$
 BEGIN
-    LOCK TABLE fencepost.fence IN ACCESS EXCLUSIVE MODE;
     IF EXISTS (SELECT FROM fencepost.fence) THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF003',
             MESSAGE = 'fencepost.fence still remembers claimed tokens',
@@ -199,8 +296,11 @@ END
 $body$;
 -- +goose StatementEnd
 
+DROP FUNCTION fencepost.enter_all(text[], bigint[], uuid[]);
 DROP FUNCTION fencepost.enter(text, bigint, uuid);
+DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
+DROP FUNCTION fencepost.refuse_encoding();
 DROP TABLE fencepost.fence;

@@ -1,70 +1,56 @@
--- What became of a transaction whose COMMIT was never answered.
+-- The outcome of a transaction whose COMMIT got no reply.
 --
--- A transaction id alone does not tell. After a crash, ids that had not reached the disk are handed
--- out again, and pg_xact_status then speaks of somebody else's transaction; the server that is asked
--- may be another one altogether. So a transaction is marked by its id together with the life of
--- the server that gave it: an id is unique within one life.
+-- A transaction id alone is not enough. After a crash, ids that had not reached the disk are handed out again, and
+-- pg_xact_status then speaks of another session's transaction. The server that is asked may also be a different server.
+-- So a mark has two parts: the transaction's id, and the incarnation of the server that assigned it. An id is unique
+-- within one incarnation.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(2, true);
 
--- Unlogged on purpose: recovery from a crash, a promoted standby and a restored base backup empty it,
--- and a life ends there. A clean restart keeps it, and the ids with it.
--- born is the row's own xmin. A row whose xmin is another came out of a dump: it is of no life here.
-CREATE UNLOGGED TABLE fencepost.life (
-    one  boolean PRIMARY KEY DEFAULT true CHECK (one),
-    life uuid NOT NULL DEFAULT gen_random_uuid(),
-    born xid NOT NULL DEFAULT pg_current_xact_id()::xid
+-- The table is unlogged on purpose. Recovery from a crash, the promotion of a standby and the restore of a base backup
+-- empty it, and so end the incarnation. A clean restart keeps it, and the ids with it. born is the row's own xmin. A
+-- row with another xmin came from a dump, and belongs to no incarnation of this server.
+CREATE UNLOGGED TABLE fencepost.incarnation (
+    one         boolean PRIMARY KEY DEFAULT true CHECK (one),
+    incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
+    born        xid NOT NULL DEFAULT pg_current_xact_id()::xid
 );
 
-COMMENT ON TABLE fencepost.life IS
-    'one row: the life of this server, from recovery to the next; written by fencepost.begin_life alone';
+COMMENT ON TABLE fencepost.incarnation IS
+    'one row: the incarnation of this server, from recovery to the next; written by fencepost.begin_incarnation alone';
 
--- begin_life gives the server a life where it has none. It is called in a transaction of its own: within
--- a long one it would hold up everybody else's first transaction.
+-- begin_incarnation gives the server an incarnation if it has none. Call it in a transaction of its own: inside a long
+-- one it would block the first transaction of every other session.
 -- +goose StatementBegin
-CREATE FUNCTION fencepost.begin_life() RETURNS void
+CREATE FUNCTION fencepost.begin_incarnation() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    DELETE FROM fencepost.life AS l WHERE l.xmin <> l.born;
-    INSERT INTO fencepost.life DEFAULT VALUES ON CONFLICT DO NOTHING;
+    DELETE FROM fencepost.incarnation AS l WHERE l.xmin <> l.born;
+    INSERT INTO fencepost.incarnation DEFAULT VALUES ON CONFLICT DO NOTHING;
 END
 $body$;
 -- +goose StatementEnd
 
--- mark returns what settle needs in order to tell the current transaction's outcome later on. The life is
--- NULL where the server has none yet: begin_life, then begin again.
+-- mark returns what settle needs to find the current transaction's outcome later. The incarnation is NULL if the server
+-- has none: then call begin_incarnation, and begin the transaction again.
 -- +goose StatementBegin
-CREATE FUNCTION fencepost.mark(OUT xid text, OUT life uuid)
+CREATE FUNCTION fencepost.mark(OUT xid text, OUT incarnation uuid)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    SELECT l.life INTO life FROM fencepost.life AS l WHERE l.xmin = l.born;
+    SELECT l.incarnation INTO incarnation FROM fencepost.incarnation AS l WHERE l.xmin = l.born;
     xid := pg_current_xact_id()::text;
 END
 $body$;
 -- +goose StatementEnd
 
--- unbroken raises ZF006 unless the transaction that was marked with xid is still the current one. It travels with
--- COMMIT: whoever sent COMMIT and BEGIN as SQL in between has left the guard behind.
+-- settle returns the outcome of a marked transaction: 'committed', 'aborted', 'in progress' or 'unknown'. It is
+-- 'unknown' if this server cannot know: it is another incarnation, is a standby, or has forgotten the id.
 -- +goose StatementBegin
-CREATE FUNCTION fencepost.unbroken(xid text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $body$
-BEGIN
-    IF pg_current_xact_id_if_assigned()::text IS DISTINCT FROM unbroken.xid THEN
-        RAISE EXCEPTION USING ERRCODE = 'ZF006', MESSAGE = 'the guarded transaction ended before its commit';
-    END IF;
-END
-$body$;
--- +goose StatementEnd
-
--- settle tells what became of a marked transaction: 'committed', 'aborted', 'in progress', or 'unknown'
--- where this server cannot know: it lives another life, is a standby, or has forgotten the id.
--- +goose StatementBegin
-CREATE FUNCTION fencepost.settle(xid text, life uuid) RETURNS text
+CREATE FUNCTION fencepost.settle(xid text, incarnation uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
@@ -74,7 +60,7 @@ BEGIN
     IF pg_is_in_recovery() THEN
         RETURN 'unknown';
     END IF;
-    PERFORM FROM fencepost.life AS l WHERE l.xmin = l.born AND l.life = settle.life;
+    PERFORM FROM fencepost.incarnation AS l WHERE l.xmin = l.born AND l.incarnation = settle.incarnation;
     IF NOT FOUND THEN
         RETURN 'unknown';
     END IF;
@@ -93,18 +79,23 @@ END
 $body$;
 -- +goose StatementEnd
 
-REVOKE ALL ON TABLE fencepost.life FROM PUBLIC;
-REVOKE ALL ON FUNCTION fencepost.begin_life() FROM PUBLIC;
+REVOKE ALL ON TABLE fencepost.incarnation FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.begin_incarnation() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.mark() FROM PUBLIC;
-REVOKE ALL ON FUNCTION fencepost.unbroken(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.settle(text, uuid) FROM PUBLIC;
+
+COMMENT ON FUNCTION fencepost.begin_incarnation() IS
+    'gives the server an incarnation if it has none, after the first migration and after a crash';
+COMMENT ON FUNCTION fencepost.mark() IS 'returns the transaction''s id and the server''s incarnation, for settle';
+COMMENT ON FUNCTION fencepost.settle(text, uuid) IS
+    'tells what became of a marked transaction: committed, aborted, in progress or unknown';
 
 -- +goose Down
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(2, false);
 
+LOCK TABLE fencepost.incarnation IN ACCESS EXCLUSIVE MODE;
 DROP FUNCTION fencepost.settle(text, uuid);
-DROP FUNCTION fencepost.unbroken(text);
 DROP FUNCTION fencepost.mark();
-DROP FUNCTION fencepost.begin_life();
-DROP TABLE fencepost.life;
+DROP FUNCTION fencepost.begin_incarnation();
+DROP TABLE fencepost.incarnation;

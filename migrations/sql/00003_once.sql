@@ -1,17 +1,16 @@
--- The ledger: which pieces of work, each named by a key of the caller's, have been done, and with
--- what result. A key's entry is written in the transaction that does its work, so neither is ever
--- there without the other.
+-- The ledger: which pieces of work have been done, each under a key of the caller's, and with what result. A key's
+-- entry is written in the transaction that does its work, so neither exists without the other.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(3, true);
 
 CREATE TABLE fencepost.ledger (
-    namespace text COLLATE "C" NOT NULL CHECK (octet_length(namespace) BETWEEN 1 AND 64),
-    key       text COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 512),
+    namespace text COLLATE "C" NOT NULL CHECK (pg_catalog.octet_length(namespace) BETWEEN 1 AND 64),
+    key       text COLLATE "C" NOT NULL CHECK (pg_catalog.octet_length(key) BETWEEN 1 AND 512),
     resource  text COLLATE "C" NOT NULL,
-    request   bytea NOT NULL CHECK (octet_length(request) = 32),
-    result    json CHECK (octet_length(result::text) <= 65536),
+    request   bytea NOT NULL CHECK (pg_catalog.octet_length(request) = 32),
+    result    json CHECK (pg_catalog.octet_length(result::text) <= 65536),
     done_at   timestamptz NOT NULL,
     PRIMARY KEY (namespace, key)
 );
@@ -23,10 +22,10 @@ COMMENT ON TABLE fencepost.ledger IS
 -- The SQLSTATEs raised here, besides those of the fence (ZF002: invalid argument):
 --   ZF005  the key has been used with another request, or for another resource
 --
--- request is the SHA-256 of what the work was asked to do; resource is the full name that the work's
--- transaction has entered. Both must be the same at every use of a key.
+-- request is the SHA-256 of the description of the work. resource is the full name that the work's transaction has
+-- entered. Both must be the same at every use of a key.
 
--- once_look returns the result of a key's work, as JSON text, or NULL where none has been committed.
+-- once_look returns the result of a key's work, as JSON text, or NULL if no such work has been committed.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.once_look(namespace text, key text, resource text, request bytea) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -34,6 +33,9 @@ AS $body$
 DECLARE
     entry fencepost.ledger;
 BEGIN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
     SELECT * INTO entry FROM fencepost.ledger AS l
      WHERE l.namespace = once_look.namespace COLLATE "C" AND l.key = once_look.key COLLATE "C";
     IF NOT FOUND THEN
@@ -48,9 +50,9 @@ END
 $body$;
 -- +goose StatementEnd
 
--- once_begin enters a key before its work is done, and returns NULL; the work follows, then once_end. Where
--- the work has been done already it returns the result, and nothing is to be done. It waits for another
--- transaction that is at the same work. It stands after the guard.
+-- once_begin enters a key before its work is done, and returns NULL. The work follows, then once_end. If the work has
+-- been done already, once_begin returns its result, and the caller has nothing to do. It waits for another transaction
+-- that does the same work. Call it after guard.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.once_begin(namespace text, key text, resource text, request bytea) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -58,9 +60,15 @@ AS $body$
 DECLARE
     result text;
 BEGIN
-    IF namespace IS NULL OR key IS NULL OR resource IS NULL OR request IS NULL THEN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF octet_length(namespace) BETWEEN 1 AND 64 IS NOT TRUE OR octet_length(key) BETWEEN 1 AND 512 IS NOT TRUE
+        OR octet_length(resource) BETWEEN 1 AND 1024 IS NOT TRUE OR octet_length(request) = 32 IS NOT TRUE
+    THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
-            MESSAGE = 'once_begin needs a namespace, a key, a resource and a request';
+            MESSAGE = 'once_begin needs a namespace of 1 to 64 bytes, a key of 1 to 512, '
+            'a resource of 1 to 1024 and a request of 32';
     END IF;
     LOOP
         INSERT INTO fencepost.ledger (namespace, key, resource, request, done_at)
@@ -91,8 +99,11 @@ CREATE FUNCTION fencepost.once_end(namespace text, key text, result text) RETURN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
-    IF result IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'ZF002', MESSAGE = 'once_end needs a result';
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF octet_length(result) <= 65536 IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF002', MESSAGE = 'once_end needs a result of up to 65536 bytes';
     END IF;
     -- The window of a key begins when its work ends.
     UPDATE fencepost.ledger AS l
@@ -107,9 +118,9 @@ END
 $body$;
 -- +goose StatementEnd
 
--- once_purge forgets up to most keys of a namespace whose work ended longer ago than older_than, by this
--- server's clock, the oldest first, and returns how many. It refuses to forget within 24 hours: a retry
--- would do the work again.
+-- once_purge deletes keys of a namespace whose work ended longer ago than older_than, by this server's clock. It
+-- deletes at most as many as most says, the oldest first, and returns how many it deleted. It refuses to delete within
+-- 24 hours, because a retry would then do the work again.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.once_purge(namespace text, older_than interval, most integer) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -117,6 +128,9 @@ AS $body$
 DECLARE
     purged bigint;
 BEGIN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
     IF namespace IS NULL OR most IS NULL OR older_than IS NULL OR older_than < interval '24 hours' THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
             MESSAGE = 'once_purge needs a namespace, an age of 24 hours or more, and a number of keys';
@@ -138,15 +152,25 @@ REVOKE ALL ON FUNCTION fencepost.once_begin(text, text, text, bytea) FROM PUBLIC
 REVOKE ALL ON FUNCTION fencepost.once_end(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.once_purge(text, interval, integer) FROM PUBLIC;
 
+COMMENT ON FUNCTION fencepost.once_look(text, text, text, bytea) IS
+    'returns the result of a key''s work as JSON text; NULL if none has been committed';
+COMMENT ON FUNCTION fencepost.once_begin(text, text, text, bytea) IS
+    'enters a key before its work, and returns NULL; the result if the work has been done';
+COMMENT ON FUNCTION fencepost.once_end(text, text, text) IS
+    'records the result of the work that once_begin began in this transaction';
+COMMENT ON FUNCTION fencepost.once_purge(text, interval, integer) IS
+    'forgets keys whose work ended longer ago than the interval, 24 hours or more, and returns how many';
+
 -- +goose Down
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(3, false);
 
--- Without its ledger a database does again what it has done.
+LOCK TABLE fencepost.ledger IN ACCESS EXCLUSIVE MODE;
+
+-- Without its ledger a database would do work again that it has done.
 -- +goose StatementBegin
 DO $body$
 BEGIN
-    LOCK TABLE fencepost.ledger IN ACCESS EXCLUSIVE MODE;
     IF EXISTS (SELECT FROM fencepost.ledger WHERE done_at > clock_timestamp() - interval '24 hours')
         AND coalesce(current_setting('fencepost.force_down', true), '') <> 'on'
     THEN

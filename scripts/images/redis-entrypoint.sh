@@ -1,28 +1,28 @@
 #!/bin/sh
-# Entrypoint of the Redis image that `make images` builds. As in the official image,
-# arguments that start with "-" or name a .conf file go to redis-server, anything
-# else is run as it is, and protected mode is off unless asked for: a container's
-# own loopback is of no use.
+# Entrypoint of the Redis and Valkey images that `make images` builds. As in the official
+# images, arguments that start with "-" or name a .conf file go to redis-server (in the image
+# of Valkey: valkey-server), anything else is run as it is, and protected mode is off unless
+# asked for: a container's own loopback is of no use.
 set -eu
 
-case "${1:-redis-server}" in
--* | *.conf) set -- redis-server "$@" ;;
+server=${FENCEPOST_REDIS_PROGRAM:-redis-server}
+case "${1:-}" in
+redis-server | valkey-server) shift ;;
+"" | -* | *.conf) ;;
+*) exec "$@" ;;
 esac
-if [ "${1:-redis-server}" != redis-server ]; then
-	exec "$@"
-fi
-[ $# -eq 0 ] || shift
 
 if [ "$(id -u)" = 0 ]; then
-	chown redis:redis /data
-	exec setpriv --reuid=redis --regid=redis --init-groups "$0" redis-server "$@"
+	user=${server%-server}
+	chown "$user:$user" /data
+	exec setpriv --reuid="$user" --regid="$user" --init-groups "$0" "$server" "$@"
 fi
 
 case "${1:-}" in
 *.conf)
 	config=$1
 	shift
-	exec redis-server "$config" --protected-mode no "$@"
+	exec "$server" "$config" --protected-mode no "$@"
 	;;
 esac
-exec redis-server --protected-mode no "$@"
+exec "$server" --protected-mode no "$@"

@@ -1,6 +1,5 @@
-// Command probe prints the way in which PostgreSQL and Redis would be found or
-// started (url, docker or local), for scripts that must decide whether to install
-// something. Where nothing serves it says why and exits with status 1.
+// Command probe prints the way in which PostgreSQL and Redis would be found or started (url, docker or local), for
+// scripts that must decide whether to install something. If no way works, it says why and exits with status 1.
 package main
 
 import (

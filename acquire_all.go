@@ -1,0 +1,71 @@
+package fencepost
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// AcquireAll acquires the leases of several resources, all or none. It acquires and returns them in the order of the
+// resources' names, compared byte by byte. That order is the same for every caller, so callers with overlapping sets do
+// not deadlock. A resource named twice counts once. Pass the leases to [Store.Tx] and then to [ReleaseAll], or release
+// each one by itself.
+//
+// With AcquireOptions.NoWait the call returns ErrHeld at the first lease that another holder has, and releases those
+// that it has acquired.
+//
+// While the call waits for the next lease, it renews those that it has acquired; with NoRenewal they may expire in the
+// meantime. If one of them is lost before all are acquired, the others are released, and the error is ErrLost.
+//
+// Other errors are those of [Store.Acquire], and ErrInvalid if there is no resource; in that case nothing is sent.
+// ErrHeldByCaller, for a resource that the caller already holds, is returned before the first lease is acquired. ctx
+// bounds the whole call except the release of acquired leases. After an error nothing is held.
+func (s *Store) AcquireAll(ctx context.Context, resources []string, opts *AcquireOptions) ([]*Lease, error) {
+	sorted, err := s.sortedNames(ctx, resources)
+	if err != nil {
+		return nil, err
+	}
+	leases := make([]*Lease, 0, len(sorted))
+	bounded, add, stop := boundByAll(ctx)
+	defer stop()
+	for _, resource := range sorted {
+		l, err := s.Acquire(bounded, resource, opts)
+		if err != nil {
+			return nil, s.giveBack(ctx, leases, lostOr(leases, err))
+		}
+		leases = append(leases, l)
+		add(l) // once this one is lost, waiting for the rest is pointless
+	}
+	if err := over(leases); err != nil {
+		return nil, s.giveBack(ctx, leases, err)
+	}
+	return leases, nil
+}
+
+func (s *Store) sortedNames(ctx context.Context, resources []string) ([]string, error) {
+	if len(resources) == 0 {
+		return nil, invalidf("no resource to acquire")
+	}
+	for _, resource := range resources {
+		full, err := s.qualify(resource)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.checkHeld(ctx, resource, full); err != nil {
+			return nil, err
+		}
+	}
+	sorted := slices.Clone(resources)
+	slices.Sort(sorted)
+	return slices.Compact(sorted), nil
+}
+
+// giveBack releases the leases, the last acquired first, and returns why.
+func (s *Store) giveBack(ctx context.Context, leases []*Lease, why error) error {
+	for _, l := range slices.Backward(leases) {
+		if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+			s.opts.Logger.Warn("lease of an incomplete set not released", "resource", l.resource, "error", err)
+		}
+	}
+	return why
+}

@@ -1,0 +1,65 @@
+package fencepost_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+// The wait for a transaction-level lock is bounded by the caller alone, and the function has the limits of its
+// database again.
+func TestCase41_AnAdvisoryTxWaitsForItsOwnBound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	holders, err := fencepost.NewAdvisoryTx(b.pool, txOptions(&b.opts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := []string{"statement_timeout", "lock_timeout", "transaction_timeout"} // the last from PostgreSQL 17 on
+	for _, setting := range limits {
+		exec(t, b.pool, `DO $$ BEGIN
+			IF current_setting('`+setting+`', true) IS NOT NULL THEN
+				EXECUTE format('ALTER DATABASE %I SET `+setting+` = ''2s''', current_database());
+			END IF; END $$`)
+	}
+	store, err := fencepost.NewAdvisoryTx(testenv.PoolOn(t, b.pool.Config().ConnString()), txOptions(&b.opts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	err = holders.Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
+		go func() {
+			done <- store.Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
+				for _, setting := range limits {
+					var now *string
+					if err := tx.QueryRow(ctx, `SELECT current_setting($1, true)`, setting).Scan(&now); err != nil {
+						return err
+					}
+					if now != nil && *now != "2s" {
+						t.Errorf("%s is %s inside", setting, *now)
+					}
+				}
+				return nil
+			})
+		}()
+		for waiting := false; !waiting; {
+			err := b.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
+			if err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, `SELECT pg_sleep(3)`) // longer than the limits
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

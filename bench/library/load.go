@@ -1,0 +1,74 @@
+package library
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/bench/measure"
+)
+
+// loadCount is how many rows a load has.
+const loadCount = 100_000
+
+// loadBatch measures a load beside COPY into a temporary table and a merge, as one writes it by hand. The rows are
+// there already, in no order, and all of them change.
+func loadBatch(ctx context.Context, s Servers) (measure.Comparison, error) {
+	plain, err := makeTableOf(ctx, s, "loadplain", loadCount)
+	if err != nil {
+		return measure.Comparison{}, err
+	}
+	table, held, err := batchTable(ctx, s, "load", loadCount)
+	if err != nil {
+		return measure.Comparison{}, err
+	}
+	return measure.Comparison{
+		Title: fmt.Sprintf("copy %d rows and merge them into a table that has them", loadCount),
+		Candidates: []measure.Candidate{
+			{Name: "COPY + INSERT … ON CONFLICT", Worker: func(int) func(context.Context) error {
+				pass := 0
+				return func(ctx context.Context) error {
+					pass++
+					return loadByHand(ctx, s, plain.String(), pass)
+				}
+			}},
+			{Name: "Table.Load", Target: 0.6, Worker: func(int) func(context.Context) error {
+				pass := 0
+				return func(ctx context.Context) error {
+					pass++
+					_, err := table.Load(ctx, held, []string{"id", "value"}, loadSource(pass), nil)
+					return err
+				}
+			}},
+		},
+	}, nil
+}
+
+// loadSource gives every row a value, in an order that jumps about.
+func loadSource(pass int) pgx.CopyFromSource {
+	const stride = 37_633 // prime to loadCount: every row once
+	value := strconv.Itoa(pass)
+	return pgx.CopyFromSlice(loadCount, func(i int) ([]any, error) {
+		return []any{int64(i) * stride % loadCount, value}, nil
+	})
+}
+
+func loadByHand(ctx context.Context, s Servers, table string, pass int) error {
+	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE staging (id bigint, value text) ON COMMIT DROP`)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"staging"}, []string{"id", "value"}, loadSource(pass)); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `INSERT INTO `+table+` (id, value) SELECT id, value FROM staging
+			ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value`)
+		if err == nil && tag.RowsAffected() != loadCount {
+			err = fmt.Errorf("%w: %d rows changed, not %d", pgx.ErrNoRows, tag.RowsAffected(), loadCount)
+		}
+		return err
+	})
+}

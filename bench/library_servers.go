@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencepost-pg/fencepost/bench/library"
+	"github.com/fencepost-pg/fencepost/internal/services"
+	"github.com/fencepost-pg/fencepost/migrations"
+)
+
+// cleanUpPatience bounds the removal of what a run has made on the servers.
+const cleanUpPatience = time.Minute
+
+// withServers runs fn on two databases and a key space of its own on the servers, and removes them.
+func withServers(
+	ctx context.Context,
+	s *services.Services,
+	fences int,
+	fn func(context.Context, library.Servers) error,
+) error {
+	name := "fencepost-bench-" + strings.ToLower(rand.Text()[:12])
+	return withDatabase(ctx, s.PostgresURL, name, func(pool *pgxpool.Pool) error {
+		return withDatabase(ctx, s.PostgresURL, name+"-grown", func(grown *pgxpool.Pool) error {
+			return withKeys(ctx, s.RedisURL, name, func(client *redis.Client) error {
+				return fn(ctx, library.Servers{Pool: pool, Grown: grown, Fences: fences, Redis: client, Name: name})
+			})
+		})
+	})
+}
+
+// withDatabase runs fn with a pool on a new, migrated database.
+func withDatabase(ctx context.Context, url, name string, fn func(*pgxpool.Pool) error) (err error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return errors.New("the PostgreSQL address cannot be parsed") // the parser's words may hold a password
+	}
+	admin, err := pgx.ConnectConfig(ctx, config.ConnConfig.Copy())
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	quoted := pgx.Identifier{name}.Sanitize()
+	defer func() {
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpPatience)
+		defer cancel()
+		_, dropped := admin.Exec(detached, `DROP DATABASE IF EXISTS `+quoted+` WITH (FORCE)`)
+		err = errors.Join(err, dropped, admin.Close(detached))
+	}()
+	if _, err := admin.Exec(ctx, `CREATE DATABASE `+quoted+` TEMPLATE template0`); err != nil {
+		return fmt.Errorf("create a database: %w", err)
+	}
+	config.ConnConfig.Database = name
+	// One connection for each worker: what is measured is not the wait for one.
+	config.MaxConns, config.MinConns = library.Workers, library.Workers
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("open a pool: %w", err)
+	}
+	defer pool.Close()
+	if err := migrate(ctx, pool); err != nil {
+		return err
+	}
+	return fn(pool)
+}
+
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	db := stdlib.OpenDBFromPool(pool)
+	_, err := migrations.Up(ctx, db, nil)
+	return errors.Join(err, db.Close())
+}
+
+// withKeys runs fn with a client and removes the keys that carry the name.
+func withKeys(ctx context.Context, url, name string, fn func(*redis.Client) error) (err error) {
+	opts, err := redis.ParseURL(url)
+	if err != nil {
+		return errors.New("the Redis address cannot be parsed") // as above
+	}
+	client := redis.NewClient(opts)
+	defer func() {
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpPatience)
+		defer cancel()
+		err = errors.Join(err, removeKeys(detached, client, "*:"+name+":*"), client.Close())
+	}()
+	return fn(client)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/bench/library"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+// useTestServers names the servers of the test binary by address, as a user may do.
+func useTestServers(t *testing.T) (postgresURL, redisURL string) {
+	t.Helper()
+	postgresURL, redisURL = testenv.Database(t), testenv.RedisURL(t)
+	t.Setenv("FENCEPOST_SERVICES", "url")
+	t.Setenv("FENCEPOST_POSTGRES_URL", postgresURL)
+	t.Setenv("FENCEPOST_REDIS_URL", redisURL)
+	return postgresURL, redisURL
+}
+
+// row is what a reader of the JSON knows of a figure.
+type row struct {
+	Name    string
+	Value   float64
+	Unit    string
+	Against string
+	Ratio   float64
+	Target  *float64
+	Met     *bool
+}
+
+// TestEveryFigureIsMeasured runs the whole command for a very short time.
+func TestEveryFigureIsMeasured(t *testing.T) {
+	postgresURL, redisURL := useTestServers(t)
+	path := filepath.Join(t.TempDir(), "figures.json")
+	t.Setenv(envJSON, path)
+	var stdout, stderr bytes.Buffer
+	if status := run(
+		t.Context(),
+		[]string{"library", "-rounds", "2", "-seconds", "0.02", "-fences", "5000"},
+		&stdout,
+		&stderr,
+	); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr.String())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []row
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]float64{
+		"SET NX PX + compare-and-delete": 0, "lease.Manager": 0.9,
+		"plain UPDATE": 0, "fence.Update, bare token": 0.95,
+		"BEGIN + pg_advisory_xact_lock + UPDATE + COMMIT": 0, "Store.Do with one write": 0,
+		"Store.Acquire + Release, no write": 0,
+		"plain UPDATE by primary key":       0, "Table.Update under the guard": 0,
+		"enter + UPDATE without a trigger": 0, "enter + UPDATE behind fencepost.protect": 0.7,
+		"claim, 1000 fences": 0, "claim, 5000 fences": 1 / 1.2, "guard, 1000 fences": 0, "guard, 5000 fences": 1 / 1.2,
+		"UPDATE … FROM unnest(…)": 0, "Table.UpdateBatch": 0.8,
+		"COPY + INSERT … ON CONFLICT": 0, "Table.Load": 0.6,
+	}
+	found := map[string]bool{}
+	for _, f := range all {
+		if f.Value <= 0 || f.Ratio <= 0 || f.Against == "" || (f.Met == nil) != (f.Target == nil) {
+			t.Errorf("figure %+v is not whole", f)
+		}
+		name, what, _ := strings.Cut(f.Name, ":")
+		found[name+" "+f.Unit] = true
+		if want := targets[name]; what == "" && want != 0 &&
+			(f.Target == nil || *f.Target != want || f.Met == nil || *f.Met != (f.Ratio >= want)) {
+			t.Errorf("figure %+v, want target %v and whether the ratio reaches it", f, want)
+		}
+	}
+	for name := range targets {
+		for _, unit := range []string{"calls/s", "allocs/call", "bytes/call"} {
+			if !found[name+" "+unit] {
+				t.Errorf("%s is not measured in %s", name, unit)
+			}
+		}
+		if !strings.Contains(stdout.String(), name) {
+			t.Errorf("%s is not in the table:\n%s", name, stdout.String())
+		}
+	}
+	nothingLeft(t, postgresURL, redisURL)
+}
+
+// nothingLeft looks for what a run made on servers that stay.
+func nothingLeft(t *testing.T, postgresURL, redisURL string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), postgresURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	var databases int
+	err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_database WHERE starts_with(datname, 'fencepost-bench-')`).
+		Scan(&databases)
+	if err != nil || databases != 0 {
+		t.Errorf("%d databases were left behind (%v)", databases, err)
+	}
+	keys, err := testenv.RedisOn(t, redisURL).Keys(t.Context(), "*fencepost-bench-*").Result()
+	if err != nil || len(keys) != 0 {
+		t.Errorf("keys were left behind: %v (%v)", keys, err)
+	}
+}
+
+// TestAnInterruptedRunLeavesNothing: also when it is in the middle of measuring.
+func TestAnInterruptedRunLeavesNothing(t *testing.T) {
+	postgresURL, redisURL := useTestServers(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	stderr := &watcher{word: "measuring: lease", seen: interrupt}
+	var stdout bytes.Buffer
+	if status := run(ctx, []string{"library", "-seconds", "600"}, &stdout, stderr); status != 1 {
+		t.Errorf("exit status %d, want 1: %s", status, stderr.text.String())
+	}
+	nothingLeft(t, postgresURL, redisURL)
+}
+
+// watcher calls seen when a word is written to it.
+type watcher struct {
+	text bytes.Buffer
+	word string
+	seen func()
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.word)) {
+		w.seen()
+	}
+	return w.text.Write(p)
+}
+
+func TestPostgresThatDoesNotFlushIsPointedOut(t *testing.T) {
+	pool := testenv.Pool(t)
+	const warning = "NOT as in production"
+	text, err := durabilityOf(t.Context(), pool)
+	if err != nil || strings.Contains(text, "fsync on") == strings.Contains(text, warning) {
+		t.Errorf("got %q (%v)", text, err)
+	}
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	careless, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer careless.Close()
+	text, err = durabilityOf(t.Context(), careless)
+	if err != nil || !strings.Contains(text, "synchronous_commit off") || !strings.Contains(text, warning) {
+		t.Errorf("got %q (%v)", text, err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	var stderr bytes.Buffer
+	o := &librarySuite{}
+	err := parseFlags(o, []string{"library"}, &stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := o.plan()
+	candidates := 7 // of all figures
+	if took := time.Duration(candidates) * (time.Duration(p.Rounds)*p.Slice + p.WarmUp); took > 90*time.Second {
+		t.Errorf("by default the slices take %v, too long for two minutes in all", took)
+	}
+	if len(o.figures()) != len(library.All()) || p.Workers != 8 {
+		t.Errorf("by default %d figures are measured with %d workers", len(o.figures()), p.Workers)
+	}
+	err = parseFlags(o, []string{"library", "-rounds=3", "-seconds", "1.5", "-only", "fence"}, &stderr)
+	if err != nil || o.plan().Rounds != 3 || o.plan().Slice != 1500*time.Millisecond {
+		t.Errorf("got %+v (%v)", o.plan(), err)
+	}
+	if f := o.figures(); len(f) != 1 || f[0].Name != "fence" {
+		t.Errorf("-only fence gives %+v", f)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"-rounds", "0"},
+		{"-rounds", "x"},
+		{"-seconds", "0"},
+		{"-seconds", "-1"},
+		{"-seconds", "NaN"},
+		{"-seconds", "1e300"},
+		{"-only", "nothing"},
+		{"-unknown"},
+		{"lease"},
+	} {
+		var stdout, stderr bytes.Buffer
+		if status := run(
+			t.Context(),
+			append([]string{"library"}, args...),
+			&stdout,
+			&stderr,
+		); status != 2 ||
+			stderr.Len() == 0 {
+			t.Errorf("%v: exit status %d, want 2 and why: %q", args, status, stderr.String())
+		}
+	}
+	var stderr bytes.Buffer
+	if _, err := parse(
+		[]string{"library", "-help"},
+		&stderr,
+	); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(stderr.String(), "-rounds") {
+		t.Errorf("-help gives %v and %q", err, stderr.String())
+	}
+}

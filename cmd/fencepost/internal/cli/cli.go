@@ -1,0 +1,103 @@
+// Package cli is the command fencepost: what it accepts, what it prints, and its exit status.
+//
+// A command is a struct in a file of its own, with kong's tags and a method
+//
+//	Run(ctx context.Context, std *streams) error
+//
+// that is listed once, in commands. Output for scripts goes to standard output, everything else to standard error.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+const description = `Fencing tokens for PostgreSQL: stale workers are refused.
+
+Exit status: 0 done, 1 failed, 2 wrong usage.`
+
+// commands is the command line. A new command is one more field.
+type commands struct {
+	demoCommands
+	compareCommands
+	Conformance conformanceCommand `cmd:"" help:"Find out by experiment whether a PostgreSQL and a Redis do what the library rests on."`
+	Migrate     migrateCommand     `cmd:"" help:"Create, remove or look at fencepost's schema in a database."`
+	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
+}
+
+// streams are the streams that a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// Run runs the command that args name and returns the exit status. args do not include the program's own name. Run ends
+// early when ctx ends, or on SIGINT or SIGTERM; it then stops at the next point at which nothing is half done. Calls
+// must not overlap, because signals belong to the process.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return run(ctx, &commands{}, args, &streams{in: stdin, out: stdout, err: stderr})
+}
+
+func run(ctx context.Context, c *commands, args []string, std *streams) int {
+	selected, err := parse(c, args, std)
+	switch {
+	case err != nil:
+		std.complain(err)
+		_, _ = fmt.Fprintln(std.err, `Run "fencepost --help" for usage.`) // nowhere left to report to
+		return exitUsage
+	case selected == nil: // help was asked for and printed
+		return exitOK
+	}
+
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	selected.BindTo(ctx, (*context.Context)(nil))
+	if err := selected.Run(std); err != nil {
+		std.complain(err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+// parse returns the command that args select, or nil if they ask for help.
+func parse(c *commands, args []string, std *streams) (*kong.Context, error) {
+	var helped bool
+	parser, err := kong.New(c,
+		kong.Name("fencepost"),
+		kong.Description(description),
+		kong.Writers(std.out, std.err),
+		compareNames(),
+		// kong would exit once it has printed help, but only main may exit.
+		kong.Exit(func(int) { helped = true }),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("build the command line: %w", err)
+	}
+	selected, err := parser.Parse(args)
+	if helped {
+		return nil, nil
+	}
+	return selected, err
+}
+
+// complain prints an error for the user.
+func (s *streams) complain(err error) {
+	text := withoutSecrets(err.Error())
+	if errors.Is(err, context.Canceled) {
+		text = "interrupted: " + text
+	}
+	_, _ = fmt.Fprintln(s.err, "fencepost:", text) // nowhere left to report to
+}

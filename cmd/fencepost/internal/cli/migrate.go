@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/fencepost-pg/fencepost/migrations"
+)
+
+type migrateCommand struct {
+	Up     migrateUp     `cmd:"" help:"Apply what is pending. Safe to run any number of times at once, and behind PgBouncer."`
+	Down   migrateDown   `cmd:"" help:"Take everything down again. Refuses while a table carries tokens."`
+	Status migrateStatus `cmd:"" help:"Show what is applied, what is pending, and what up would repair. Changes nothing."`
+}
+
+// migrateFlags are the flags that all three commands have.
+type migrateFlags struct {
+	Database string `required:"" env:"FENCEPOST_POSTGRES_URL" placeholder:"URL" help:"The database, as postgres://user:password@host:port/name."`
+	JSON     bool   `name:"json" help:"Print one JSON object."`
+}
+
+// Validate refuses an empty address, because the driver would then choose a server by itself. It runs before kong looks
+// for missing flags, and an empty variable sets an empty flag.
+func (f *migrateFlags) Validate() error {
+	if f.Database == "" {
+		return errors.New("--database is missing or empty: give it an address, or set FENCEPOST_POSTGRES_URL")
+	}
+	if _, err := pgx.ParseConfig(f.Database); err != nil {
+		return errors.New("--database is not a PostgreSQL address") // the cause quotes it
+	}
+	return nil
+}
+
+type migrateUp struct {
+	migrateFlags
+}
+
+type migrateDown struct {
+	migrateFlags
+	Yes   bool `help:"Needed: yes, drop fencepost's table and functions."`
+	Force bool `help:"Drop them although they remember tokens. Workers still running, however stale, can write afterwards."`
+}
+
+// Validate requires --yes.
+func (c *migrateDown) Validate() error {
+	if err := c.migrateFlags.Validate(); err != nil {
+		return err
+	}
+	if !c.Yes {
+		return errors.New("it drops fencepost's tables and functions: add --yes")
+	}
+	return nil
+}
+
+type migrateStatus struct {
+	migrateFlags
+}
+
+// migration is one migration in the JSON output.
+type migration struct {
+	Version   int64            `json:"version"`
+	Name      string           `json:"name,omitempty"`
+	State     migrations.State `json:"state"`
+	AppliedAt *time.Time       `json:"applied_at,omitempty"`
+}
+
+// Run applies pending migrations and repairs problems.
+func (c *migrateUp) Run(ctx context.Context, std *streams) error {
+	return c.withDatabase(func(db *sql.DB) error {
+		problems, err := migrations.Problems(ctx, db)
+		if err != nil {
+			err = fmt.Errorf("migrate up: %w", err)
+		}
+		var applied []migrations.Migration
+		var repaired []string
+		if err == nil {
+			applied, err = migrations.Up(ctx, db, nil)
+		}
+		if err == nil {
+			repaired = problems
+		}
+		result := struct {
+			Applied  []migration `json:"applied"`
+			Repaired []string    `json:"repaired,omitempty"`
+			Error    string      `json:"error,omitempty"`
+		}{describe(applied), repaired, errorText(err)}
+		if c.JSON {
+			return errors.Join(err, std.printJSON(result))
+		}
+		none := "nothing to apply"
+		if len(repaired) > 0 {
+			none = ""
+		}
+		return errors.Join(err, std.printMigrations(applied, err, none), std.printLines("repaired", repaired))
+	})
+}
+
+// Run takes all migrations down.
+func (c *migrateDown) Run(ctx context.Context, std *streams) error {
+	return c.withDatabase(func(db *sql.DB) error {
+		reverted, err := migrations.Down(ctx, db, &migrations.Options{Force: c.Force})
+		result := struct {
+			Reverted []migration `json:"reverted"`
+			Error    string      `json:"error,omitempty"`
+		}{describe(reverted), errorText(err)}
+		if c.JSON {
+			return errors.Join(err, std.printJSON(result))
+		}
+		return errors.Join(err, std.printMigrations(reverted, err, "nothing to take down"))
+	})
+}
+
+// Run shows the state of every migration.
+func (c *migrateStatus) Run(ctx context.Context, std *streams) error {
+	return c.withDatabase(func(db *sql.DB) error {
+		all, err := migrations.Status(ctx, db, nil)
+		if err != nil {
+			return err
+		}
+		problems, err := migrations.Problems(ctx, db) // may fail if the schema is incomplete, as the list then shows
+		if c.JSON {
+			return errors.Join(err, std.printJSON(struct {
+				Migrations []migration `json:"migrations"`
+				Problems   []string    `json:"problems,omitempty"`
+			}{describe(all), problems}))
+		}
+		return errors.Join(err, std.printMigrations(all, nil, "no migrations"), std.printLines("problem", problems))
+	})
+}
+
+// withDatabase opens the database for fn. It does not connect by itself.
+func (f *migrateFlags) withDatabase(fn func(db *sql.DB) error) (err error) {
+	config, err := pgx.ParseConfig(f.Database)
+	if err != nil {
+		return errors.New("--database is not a PostgreSQL address") // the cause quotes it
+	}
+	// Behind a pooler in transaction mode a prepared statement may be missing, or be there already.
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	db := stdlib.OpenDB(*config)
+	defer func() {
+		if closeErr := db.Close(); closeErr != nil {
+			err = errors.Join(err, fmt.Errorf("close the database: %w", closeErr))
+		}
+	}()
+	return fn(db)
+}
+
+// printMigrations writes one line per migration. If the list is empty after an error, it writes nothing.
+func (s *streams) printMigrations(list []migrations.Migration, err error, none string) error {
+	if len(list) == 0 && err == nil && none != "" {
+		return s.printf("%s\n", none)
+	}
+	for _, m := range list {
+		at := ""
+		if !m.AppliedAt.IsZero() {
+			at = m.AppliedAt.UTC().Format(time.RFC3339)
+		}
+		if err := s.printf("%-8s %-24s %s\n", m.State, m.Name, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printLines writes one line per text, in the columns of printMigrations.
+func (s *streams) printLines(what string, texts []string) error {
+	for _, text := range texts {
+		if err := s.printf("%-8s %s\n", what, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func describe(list []migrations.Migration) []migration {
+	out := make([]migration, 0, len(list)) // an empty list, not null
+	for _, m := range list {
+		d := migration{Version: m.Version, Name: m.Name, State: m.State}
+		if !m.AppliedAt.IsZero() {
+			at := m.AppliedAt.UTC()
+			d.AppliedAt = &at
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return withoutSecrets(err.Error())
+}

@@ -1,2 +1,0 @@
-// Package report writes what was measured: as a table for people and as JSON for programs.
-package report

@@ -1,0 +1,9 @@
+package pgtable_test
+
+import (
+	"testing"
+
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.MainOfWaiting(m, 3) }

@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package services
-
-import "syscall"
-
-func dieWithParent(*syscall.SysProcAttr) {}

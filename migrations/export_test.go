@@ -1,0 +1,4 @@
+package migrations
+
+// Made is made, for tests.
+var Made = made

@@ -1,0 +1,100 @@
+package fencepost
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/internal/encoding"
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
+	"github.com/fencepost-pg/fencepost/internal/pgcommit"
+)
+
+// enter begins a transaction that is guarded by the leases. It begins again if a guard failed only because another
+// goroutine was lifting one of the leases.
+func (r *txRun) enter(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
+	for {
+		t.claims = t.first[:0]
+		for _, l := range r.leases {
+			t.claims = append(t.claims, l.Claim())
+		}
+		err := r.begin(ctx, conn, t)
+		if !errors.Is(err, ErrStale) {
+			return err
+		}
+		lifted := false
+		for i, l := range r.leases {
+			lifted = lifted || r.store.awaitLift(ctx, l, t.claims[i])
+		}
+		if !lifted {
+			return err
+		}
+	}
+}
+
+// begin opens the transaction, bounds how long it may be idle, marks it and enters its claims, all in one round trip.
+func (r *txRun) begin(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
+	return r.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
+		var b pgx.Batch
+		// The server decides the access mode: READ WRITE would override an operator's default_transaction_read_only.
+		// READ ONLY comes last, because the guard locks rows.
+		b.BeginTx(pgx.TxOptions{IsoLevel: r.opts.Isolation})
+		boundIdle(&b, r.opts.MaxIdle)
+		mark := pgcommit.QueueMark(&b)
+		if len(t.claims) > 0 {
+			pgclaim.QueueEnterAll(&b, t.claims)
+		}
+		if r.opts.first != nil {
+			r.opts.first(&b)
+		}
+		if r.opts.ReadOnly {
+			b.Queue(`SET TRANSACTION READ ONLY`)
+		}
+		tx, err := sendBegin(ctx, conn, &b)
+		return tx, mark, err
+	})
+}
+
+// beginMarked begins a transaction. If the server has no incarnation, it makes one and begins again. A transaction
+// without a mark is better than none, because the mark matters only if a reply is lost.
+func (s *Store) beginMarked(
+	ctx context.Context, conn *pgx.Conn, t *guardedTx, begin func() (pgx.Tx, *pgcommit.Mark, error),
+) error {
+	tx, mark, err := begin()
+	if err == nil && mark.Incarnation == "" {
+		rollback(ctx, tx)
+		if err := pgcommit.BeginIncarnation(ctx, conn); err != nil {
+			s.opts.Logger.Warn("the server's incarnation cannot be told from the next", "error", err)
+		}
+		tx, mark, err = begin()
+	}
+	if err != nil {
+		return err
+	}
+	t.Tx, t.mark = tx, *mark
+	return nil
+}
+
+// boundIdle bounds how long the transaction may be idle. A holder that is stopped while it reads a result is not idle;
+// the second setting ends its transaction.
+func boundIdle(b *pgx.Batch, maxIdle time.Duration) {
+	b.Queue(`SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('tcp_user_timeout', $1, true)`,
+		strconv.FormatInt(maxIdle.Milliseconds(), 10))
+}
+
+// sendBegin sends the batch that opens a guarded transaction.
+func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Tx, error) {
+	if problem := encoding.Problem(conn.PgConn()); problem != "" {
+		return nil, invalidf("%s", problem)
+	}
+	results := conn.SendBatch(ctx, b)
+	tx := results.Tx()
+	if err := results.Close(); err != nil {
+		rollback(ctx, tx)
+		return nil, pgclaim.OwnError(ctx, err)
+	}
+	return tx, nil
+}

@@ -1,0 +1,162 @@
+package fencepost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/pgcommit"
+)
+
+// txTries bounds how often a transaction is run again after 40001 or 40P01.
+const txTries = 5
+
+// retry runs a whole transaction, and again as long as that is known to be safe and may help.
+func (s *Store) retry(ctx context.Context, about subject, run func() error) error {
+	for try := 1; ; try++ {
+		err := run()
+		if err == nil || !fence.SafeToRetry(err) || errors.Is(err, ErrOutcomeUnknown) || try == txTries {
+			return s.outcome(ctx, about, err)
+		}
+		s.retried(ctx, about, try, err)
+		pause := time.NewTimer(time.Duration(try) * time.Duration(2+rand.IntN(8)) * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return joined(err, over(about.leases), ctx.Err())
+		}
+	}
+}
+
+// txRun is one guarded transaction, from getting its connection to the outcome of its COMMIT.
+type txRun struct {
+	store  *Store
+	leases []*Lease // in the order of their resources; the transaction is not committed once one of them is over
+	opts   TxOptions
+	open   opening // begins the transaction instead of enter, if not nil
+	fn     TxFunc
+
+	handed *guardedTx // the transaction that the last attempt passed to the function
+	heals  healing    // of rows ahead of their fences
+}
+
+// opening begins a transaction, marks it, and enters its claims.
+type opening func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error
+
+// healed runs the transaction. It runs it again after each lift of a fence to a row that was ahead of it.
+func (r *txRun) healed(ctx context.Context) error {
+	for {
+		again, err := r.heals.afterTx(ctx, r, r.attempt(ctx))
+		if !again {
+			return err
+		}
+	}
+}
+
+// attempt runs the transaction once. If the reply to its COMMIT was lost, it finds out whether the transaction was
+// committed. Before that it returns the connection to the pool, which may have no other.
+func (r *txRun) attempt(ctx context.Context) error {
+	lost, err := r.run(ctx)
+	if lost != nil {
+		return r.settle(ctx, *lost, err)
+	}
+	return err
+}
+
+// run runs the transaction once. It returns the mark of a transaction whose outcome only PostgreSQL knows.
+func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
+	if err := over(r.leases); err != nil {
+		return nil, err
+	}
+	conn, err := r.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, lostOr(r.leases, fmt.Errorf("%w: begin: %w", ErrUnavailable, err))
+	}
+	defer func() {
+		fence.Discard(conn.Conn(), err)
+		conn.Release()
+	}()
+	if err := over(r.leases); err != nil {
+		return nil, err
+	}
+	open := r.open
+	if open == nil {
+		open = r.enter
+	}
+	t := newGuardedTx(r.leases)
+	if err := open(ctx, conn.Conn(), t); err != nil {
+		return nil, lostOr(r.leases, err)
+	}
+	defer rollback(ctx, t.Tx) // no effect after a commit
+	r.handed = t
+	if err := call(ctx, r.fn, t, heldIn(ctx).leases); err != nil {
+		return nil, lostOr(r.leases, idleIsLost(r.leases, connectionIsUnavailable(ctx, t.Tx, err)))
+	}
+	if err := over(r.leases); err != nil {
+		return nil, err
+	}
+	err = pgcommit.CommitMarked(ctx, t.Tx, t.mark)
+	if errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, pgcommit.ErrBroken) {
+		return &t.mark, err // after ErrBroken the mark would tell about the wrong half
+	}
+	if err == nil {
+		return nil, nil
+	}
+	return nil, lostOr(r.leases, idleIsLost(r.leases, err))
+}
+
+// call runs the function, under a context that records the transaction. If it returns nil, the transaction is still
+// open and can be committed.
+func call(ctx context.Context, fn TxFunc, handed *guardedTx, leases []*Lease) error {
+	defer handed.returned.Store(true)
+	if err := fn(holding(ctx, handed, leases...), handed); err != nil {
+		err = protectionSays(ctx, err)
+		if ended := handed.endedInSQL(); ended != nil {
+			return joined(err, ended)
+		}
+		return err
+	}
+	return handed.check()
+}
+
+// settle finds out the outcome of a transaction whose COMMIT was not answered, and returns nil if it was committed. It
+// does not end with ctx. It has a time limit of its own, and asks through another connection.
+//
+// Invariant: it never guesses. nil and ErrUnavailable (nothing was written) come from PostgreSQL itself, from the same
+// incarnation of the same server. Otherwise the error stays ErrOutcomeUnknown.
+func (r *txRun) settle(ctx context.Context, mark pgcommit.Mark, unknown error) (err error) {
+	began, s := time.Now(), r.store
+	defer func() { s.settled(ctx, r.leases, time.Since(began), err) }()
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.SettleFor)
+	defer cancel()
+	committed, asked := pgcommit.Settle(detached, s.pool, mark)
+	switch {
+	case asked != nil:
+		s.opts.Logger.Warn("reply to COMMIT lost, outcome unknown", "resource", r.leases[0].resource, "error", asked)
+		//nolint:errorlint // the end of this call's own patience is not the caller's
+		return fmt.Errorf("%w (%v)", unknown, asked)
+	case committed:
+		s.opts.Logger.Info("reply to COMMIT lost, and the transaction committed", "resource", r.leases[0].resource)
+		return nil
+	}
+	s.opts.Logger.Info("reply to COMMIT lost, and the transaction rolled back", "resource", r.leases[0].resource)
+	rolledBack := fmt.Errorf("%w: rolled back, as PostgreSQL says: %w", ErrUnavailable, notWritten{unknown})
+	return lostOr(r.leases, withEnd(ctx, rolledBack))
+}
+
+// rollback frees the connection. It does not end with ctx, and has a time limit of its own: a rollback on a context
+// that has ended would close the connection instead.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	if conn := tx.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() == 'I' {
+		return // it has ended
+	}
+	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(detached) // an error closes the connection, which rolls back as well
+}
