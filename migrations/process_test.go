@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -29,8 +30,12 @@ type job struct {
 	Hang string
 }
 
-// inside is what a migrator with Hang says once it is in the middle of the migration.
-const inside = "inside"
+const (
+	// inside is what a migrator with Hang says once it is in the middle of the migration.
+	inside = "inside"
+	// waiting stands in what a migrator says once it has found the migration lock taken.
+	waiting = "migration waits for another migrator"
+)
 
 // runMigrator is main of a migrator process.
 func runMigrator(text string) int {
@@ -51,7 +56,7 @@ func migrate(text string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	var opts migrations.Options
+	opts := migrations.Options{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))}
 	if j.Column {
 		m, err := migrations.TokenColumn(tokenVersion, accounts)
 		if err != nil {
@@ -134,9 +139,24 @@ func startAll(t *testing.T, n int, j job) []*process {
 // awaitInside waits until the process is in the middle of its migration.
 func (p *process) awaitInside(t *testing.T) {
 	t.Helper()
-	if !p.out.Scan() || p.out.Text() != inside {
-		t.Fatalf("migrator said %q: %s", p.out.Text(), p.stderr)
+	p.await(t, inside)
+}
+
+// awaitWaiting waits until the process has found the migration lock taken.
+func (p *process) awaitWaiting(t *testing.T) {
+	t.Helper()
+	p.await(t, waiting)
+}
+
+// await reads what the process says up to the line that has a text in it. The rest is for the next await.
+func (p *process) await(t *testing.T, text string) {
+	t.Helper()
+	for p.out.Scan() {
+		if strings.Contains(p.out.Text(), text) {
+			return
+		}
 	}
+	t.Fatalf("migrator never said %q: %s", text, p.stderr)
 }
 
 // kill ends the process as kill -9 does.
