@@ -20,13 +20,13 @@ type quorum struct {
 type node struct {
 	index   int
 	scripts *scripts
-	gate    gate
+	breaker breaker
 	who     identity
 }
 
 func newNode(index int, client redis.UniversalClient, opts Options, timeout time.Duration) *node {
 	s := newScripts(client, opts)
-	return &node{index: index, scripts: &s, gate: gate{patience: timeout}}
+	return &node{index: index, scripts: &s, breaker: breaker{patience: timeout}}
 }
 
 var (
@@ -80,13 +80,13 @@ func ask[T any](
 // askNode calls one node, unless calls pile up there because it does not answer.
 func askNode[T any](n *node, call func(*node) (T, error)) answer[T] {
 	a := answer[T]{node: n.index}
-	passage, ok := n.gate.enter(time.Now())
+	passage, ok := n.breaker.enter(time.Now())
 	if !ok {
 		a.err = errBusy
 		return a
 	}
 	a.value, a.err = call(n)
-	n.gate.leave(time.Now(), passage, spoke(a.err))
+	n.breaker.leave(time.Now(), passage, spoke(a.err))
 	if !spoke(a.err) && !unsent(a.err) {
 		n.who.forget() // another server may answer there next time
 	}

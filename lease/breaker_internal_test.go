@@ -10,16 +10,16 @@ func TestCase57_OnlyASilentServerTurnsCallsAway(t *testing.T) {
 	t.Parallel()
 	const patience = time.Second
 	now := time.Unix(1000, 0)
-	g := gate{patience: patience}
+	b := breaker{patience: patience}
 	enter := func(times int) (in int) {
 		for range times {
-			if _, ok := g.enter(now); ok {
+			if _, ok := b.enter(now); ok {
 				in++
 			}
 		}
 		return in
 	}
-	leave := func(answered bool) { g.leave(now, passage{}, answered) }
+	leave := func(answered bool) { b.leave(now, passage{}, answered) }
 	if in := enter(1000); in != 1000 {
 		t.Errorf("%d of 1000 calls at once went", in)
 	}
@@ -42,7 +42,7 @@ func TestCase57_OnlyASilentServerTurnsCallsAway(t *testing.T) {
 	if probes != maxProbes {
 		t.Errorf("%d calls were to see whether the server answers again, want %d", probes, maxProbes)
 	}
-	g.leave(now, passage{probe: true}, false)
+	b.leave(now, passage{probe: true}, false)
 	if in := enter(1000); in != 1 {
 		t.Errorf("%d calls after one of those has ended, want one more", in)
 	}
@@ -55,16 +55,16 @@ func TestCase57_OnlyASilentServerTurnsCallsAway(t *testing.T) {
 // A server that was not asked for a long time is not silent.
 func TestAServerThatNobodyAskedIsNotSilent(t *testing.T) {
 	t.Parallel()
-	g := gate{patience: time.Second}
+	b := breaker{patience: time.Second}
 	for day := range 3 {
 		now := time.Unix(int64(day)*86400, 0)
 		for range 2 * maxHanging {
-			if _, ok := g.enter(now); !ok {
+			if _, ok := b.enter(now); !ok {
 				t.Fatal("turned away")
 			}
 		}
 		for range 2 * maxHanging {
-			g.leave(now, passage{}, true)
+			b.leave(now, passage{}, true)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// gate keeps calls from piling up on a server that does not answer. It does not limit load: as long as the server
+// breaker keeps calls from piling up on a server that does not answer. It does not limit load: as long as the server
 // answers anything, every call is let through, and the server queues those it has no time for yet.
-type gate struct {
+type breaker struct {
 	patience time.Duration
 
 	mu         sync.Mutex
@@ -29,33 +29,33 @@ const maxProbes = 16
 
 // enter reports whether a call may go; a call that went then calls leave. While calls are refused, one per patience
 // goes through, to probe whether the server answers again.
-func (g *gate) enter(now time.Time) (p passage, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (b *breaker) enter(now time.Time) (p passage, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
-	case g.under == 0:
-		g.lastAnswer = now
-	case g.under >= maxHanging && now.Sub(g.lastAnswer) >= g.patience:
-		if now.Sub(g.lastAnswer) < 2*g.patience || g.probes == maxProbes {
+	case b.under == 0:
+		b.lastAnswer = now
+	case b.under >= maxHanging && now.Sub(b.lastAnswer) >= b.patience:
+		if now.Sub(b.lastAnswer) < 2*b.patience || b.probes == maxProbes {
 			return passage{}, false
 		}
-		g.lastAnswer = now.Add(-g.patience)
-		g.probes++
+		b.lastAnswer = now.Add(-b.patience)
+		b.probes++
 		p.probe = true
 	}
-	g.under++
+	b.under++
 	return p, true
 }
 
 // leave ends a call and records whether the server answered it.
-func (g *gate) leave(now time.Time, p passage, answered bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.under--
+func (b *breaker) leave(now time.Time, p passage, answered bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.under--
 	if p.probe {
-		g.probes--
+		b.probes--
 	}
 	if answered {
-		g.lastAnswer = now
+		b.lastAnswer = now
 	}
 }
