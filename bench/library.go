@@ -8,6 +8,8 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,18 +26,20 @@ type librarySuite struct {
 	seconds float64
 	only    string
 	fences  int
+	rows    int
 }
 
 func (s *librarySuite) flags(f *flag.FlagSet) {
-	f.IntVar(&s.rounds, "rounds", 160, "how often each candidate is measured")
+	f.IntVar(&s.rounds, "rounds", 100, "how often each candidate is measured")
 	f.Float64Var(&s.seconds, "seconds", 0.05, "how long each candidate runs in a round")
 	f.StringVar(
 		&s.only,
 		"only",
 		"",
-		"measure this figure alone: lease, fence, table, advisory, forupdate, store, protection, claims, guards, batch or load",
+		"measure these figures alone, separated by commas: "+strings.Join(figureNames(), ", "),
 	)
 	f.IntVar(&s.fences, "fences", 1_000_000, "how many fences claims and guards are measured with, beside a thousand")
+	f.IntVar(&s.rows, "rows", 100_000, "how many rows a load copies: a power of ten")
 }
 
 func (s *librarySuite) validate() error {
@@ -45,16 +49,24 @@ func (s *librarySuite) validate() error {
 		return fmt.Errorf("-rounds %d is below 1", s.rounds)
 	case !(s.seconds > 0 && s.seconds <= most):
 		return fmt.Errorf("-seconds %v is not above 0 and at most %d", s.seconds, most)
+	case s.rows < 10 || !strings.HasPrefix(strconv.Itoa(s.rows), "1") || strings.Trim(strconv.Itoa(s.rows)[1:], "0") != "":
+		return fmt.Errorf("-rows %d is not a power of ten", s.rows)
 	case s.fences < library.Workers:
 		return fmt.Errorf("-fences %d is below %d", s.fences, library.Workers)
-	case len(s.figures()) == 0:
-		return fmt.Errorf("-only %q names no figure", s.only)
 	}
-	return nil
+	return checkOnly(s.only, figureNames())
 }
 
 func (s *librarySuite) figures() []library.Figure {
-	return slices.DeleteFunc(library.All(), func(f library.Figure) bool { return s.only != "" && s.only != f.Name })
+	return slices.DeleteFunc(library.All(), func(f library.Figure) bool { return !chosen(s.only, f.Name) })
+}
+
+func figureNames() []string {
+	var names []string
+	for _, f := range library.All() {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // plan has many short slices rather than few long ones: what disturbs a machine for a second then strikes all
@@ -70,7 +82,8 @@ func (s *librarySuite) measure(ctx context.Context, stdout, stderr io.Writer) (f
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, started.Close()) }()
-	err = withServers(ctx, started, s.fences, func(ctx context.Context, servers library.Servers) error {
+	err = withServers(ctx, started, func(ctx context.Context, servers library.Servers) error {
+		servers.Fences, servers.Rows = s.fences, s.rows
 		durability, err := durabilityOf(ctx, servers.Pool)
 		if err != nil {
 			return err

@@ -25,14 +25,14 @@ const cleanUpPatience = time.Minute
 func withServers(
 	ctx context.Context,
 	s *services.Services,
-	fences int,
 	fn func(context.Context, library.Servers) error,
 ) error {
 	name := "fencepost-bench-" + strings.ToLower(rand.Text()[:12])
 	return withDatabase(ctx, s.PostgresURL, name, func(pool *pgxpool.Pool) error {
 		return withDatabase(ctx, s.PostgresURL, name+"-grown", func(grown *pgxpool.Pool) error {
 			return withKeys(ctx, s.RedisURL, name, func(client *redis.Client) error {
-				return fn(ctx, library.Servers{Pool: pool, Grown: grown, Fences: fences, Redis: client, Name: name})
+				near := library.Servers{Pool: pool, Grown: grown, Redis: client, Name: name, Schema: "bench"}
+				return withFar(ctx, near, s.RedisURL, fn)
 			})
 		})
 	})
@@ -59,17 +59,25 @@ func withDatabase(ctx context.Context, url, name string, fn func(*pgxpool.Pool) 
 		return fmt.Errorf("create a database: %w", err)
 	}
 	config.ConnConfig.Database = name
-	// One connection for each worker: what is measured is not the wait for one.
-	config.MaxConns, config.MinConns = library.Workers, library.Workers
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := openPool(ctx, config)
 	if err != nil {
-		return fmt.Errorf("open a pool: %w", err)
+		return err
 	}
 	defer pool.Close()
 	if err := migrate(ctx, pool); err != nil {
 		return err
 	}
 	return fn(pool)
+}
+
+// openPool opens a pool with one connection for each worker: what is measured is not the wait for one.
+func openPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {
+	config.MaxConns, config.MinConns = library.Workers, library.Workers
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool: %w", err)
+	}
+	return pool, nil
 }
 
 func migrate(ctx context.Context, pool *pgxpool.Pool) error {
@@ -88,7 +96,7 @@ func withKeys(ctx context.Context, url, name string, fn func(*redis.Client) erro
 	defer func() {
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpPatience)
 		defer cancel()
-		err = errors.Join(err, removeKeys(detached, client, "*:"+name+":*"), client.Close())
+		err = errors.Join(err, removeKeys(detached, client, "*:"+name+"[-:]*"), client.Close())
 	}()
 	return fn(client)
 }

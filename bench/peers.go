@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencepost-pg/fencepost/bench/figure"
@@ -35,22 +36,19 @@ type peersSuite struct {
 func (s *peersSuite) flags(f *flag.FlagSet) {
 	f.IntVar(&s.rounds, "rounds", 9,
 		"how often each candidate plays hand-off for a second; calls have four rounds of 0.2 s for each of these")
-	f.StringVar(&s.only, "only", "", "measure this alone: handoff, calls or quorum")
+	f.StringVar(&s.only, "only", "", "measure these alone, separated by commas: "+strings.Join(jobNames(), ", "))
 }
 
 func (s *peersSuite) validate() error {
 	const most = 10_000
-	switch {
-	case s.rounds < 1 || s.rounds > most:
+	if s.rounds < 1 || s.rounds > most {
 		return fmt.Errorf("-rounds %d is outside 1 to %d", s.rounds, most)
-	case len(s.jobs()) == 0:
-		return fmt.Errorf("-only %q names nothing to measure", s.only)
 	}
-	return nil
+	return checkOnly(s.only, jobNames())
 }
 
 func (s *peersSuite) jobs() []job {
-	return slices.DeleteFunc(jobs(), func(j job) bool { return s.only != "" && s.only != j.name })
+	return slices.DeleteFunc(jobs(), func(j job) bool { return !chosen(s.only, j.name) })
 }
 
 func (s *peersSuite) handoffPlan() handoff.Plan {

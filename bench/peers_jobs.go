@@ -23,6 +23,14 @@ func jobs() []job {
 	}
 }
 
+func jobNames() []string {
+	var names []string
+	for _, j := range jobs() {
+		names = append(names, j.name)
+	}
+	return names
+}
+
 // opener is peers.OpenApart or peers.OpenTogether.
 type opener func(context.Context, peers.Peer, int) ([]peers.Client, error)
 

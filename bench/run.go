@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -92,6 +94,21 @@ func parseFlags(s suite, args []string, stderr io.Writer) error {
 		complain(stderr, err)
 	}
 	return err
+}
+
+// chosen reports whether a value of the flag -only chooses a name. An empty value chooses every one.
+func chosen(only, name string) bool {
+	return only == "" || slices.Contains(strings.Split(only, ","), name)
+}
+
+// checkOnly returns an error if a value of the flag -only chooses what there is not.
+func checkOnly(only string, names []string) error {
+	for name := range strings.SplitSeq(only, ",") {
+		if only != "" && !slices.Contains(names, name) {
+			return fmt.Errorf("-only %q: there is no %q, but %s", only, name, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // removeKeys removes the keys that match a pattern.

@@ -2,12 +2,10 @@ package figure
 
 import "github.com/fencepost-pg/fencepost/bench/measure"
 
-// The units of a result's figures.
-const (
-	unitRate   = "calls/s"
-	unitAllocs = "allocs/call"
-	unitBytes  = "bytes/call"
-)
+// unitRate, unitAllocs and unitBytes are the units of a result's figures.
+func unitRate(r measure.Result) string   { return r.Unit + "s/s" }
+func unitAllocs(r measure.Result) string { return "allocs/" + r.Unit }
+func unitBytes(r measure.Result) string  { return "bytes/" + r.Unit }
 
 // OfResults returns three figures for each candidate: its rate, its heap allocations and their bytes. Each is
 // compared with the first candidate of the same result. A candidate's target is the least ratio of its rate.
@@ -16,16 +14,17 @@ func OfResults(results []measure.Result) []Figure {
 	for _, r := range results {
 		baseline := r.Series[0]
 		for _, s := range r.Series {
-			figures = append(figures, rate(s, baseline),
-				count(s.Name, baseline.Name, ": allocations", unitAllocs, s.Allocs(), baseline.Allocs()),
-				count(s.Name, baseline.Name, ": bytes", unitBytes, s.Bytes(), baseline.Bytes()))
+			figures = append(figures, rate(r, s),
+				count(s.Name, baseline.Name, ": allocations", unitAllocs(r), s.Allocs(), baseline.Allocs()),
+				count(s.Name, baseline.Name, ": bytes", unitBytes(r), s.Bytes(), baseline.Bytes()))
 		}
 	}
 	return figures
 }
 
-func rate(s, baseline measure.Series) Figure {
-	f := New(s.Name, unitRate, s.Rate(), baseline.Name, s.Ratio(baseline))
+func rate(r measure.Result, s measure.Series) Figure {
+	baseline := r.Series[0]
+	f := New(s.Name, unitRate(r), s.Rate(), baseline.Name, s.Ratio(baseline))
 	if s.Target != 0 {
 		f = f.Should(AtLeast, s.Target)
 	}

@@ -26,7 +26,7 @@ func series(name string, target float64, rates ...float64) measure.Series {
 // exactly, one without targets.
 func results() []measure.Result {
 	return []measure.Result{
-		{Title: "first job", Series: []measure.Series{
+		{Title: "first job", Unit: "call", Series: []measure.Series{
 			series(
 				"by hand",
 				0,
@@ -37,7 +37,7 @@ func results() []measure.Result {
 			series("short of it", 0.9, 899, 899, 899),
 			series("just so", 0.9, 900, 100, 900),
 		}},
-		{Title: "second job", Series: []measure.Series{series("<plain>", 0, 40), series("rich", 0, 10)}},
+		{Title: "second job", Unit: "call", Series: []measure.Series{series("<plain>", 0, 40), series("rich", 0, 10)}},
 	}
 }
 

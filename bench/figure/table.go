@@ -9,8 +9,8 @@ import (
 )
 
 const legend = `
-ratio: calls/s to those of the first line, median of the rounds' own ratios; middle half: where half of
-the rounds lie. allocs and bytes: on the heap of this process, per call.
+ratio: the rate to that of the first line, median of the rounds' own ratios; middle half: where half of
+the rounds lie. allocs and bytes: on the heap of this process, per call (or lease, where the rate is of leases).
 `
 
 // Results writes what was measured for people. A target that was missed stays in it, with its true ratio.
@@ -18,14 +18,14 @@ func Results(w io.Writer, results []measure.Result) error {
 	for _, r := range results {
 		var lines []string
 		for _, s := range r.Series {
-			f, target := rate(s, r.Series[0]), "-"
+			f, target := rate(r, s), "-"
 			if f.Target != nil {
 				target = fmt.Sprintf("%.2f", *f.Target)
 			}
 			lines = append(lines, fmt.Sprintf("%.0f\t%.3f\t%.3f to %.3f\t%s\t%s\t%.0f\t%.0f\t   %s",
 				f.Value, f.Ratio, f.middle.Low, f.middle.High, target, f.verdict(), s.Allocs().Median, s.Bytes().Median, s.Name))
 		}
-		if err := Table(w, r.Title, "calls/s\tratio\tmiddle half\ttarget\tmet\tallocs\tbytes", lines); err != nil {
+		if err := Table(w, r.Title, unitRate(r)+"\tratio\tmiddle half\ttarget\tmet\tallocs\tbytes", lines); err != nil {
 			return err
 		}
 	}

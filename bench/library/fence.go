@@ -32,7 +32,7 @@ func fencedUpdate(ctx context.Context, s Servers) (measure.Comparison, error) {
 					return oneRow(tag.RowsAffected(), err)
 				}
 			}},
-			{Name: "fence.Update, bare token", Target: 0.95, Worker: func(worker int) func(context.Context) error {
+			{Name: "fence.Update, bare token", Target: 0.97, Worker: func(worker int) func(context.Context) error {
 				at := newWalk(worker)
 				return func(ctx context.Context) error {
 					at.next()

@@ -20,10 +20,16 @@ type Servers struct {
 	Grown *pgxpool.Pool
 	// Fences is how many are made there.
 	Fences int
+	// Rows is how many a load copies, a power of ten.
+	Rows int
 	// Redis is the client of all candidates.
 	Redis redis.UniversalClient
 	// Name begins every Redis key, after at most one constant word.
 	Name string
+	// Schema is the schema of the tables that figures make.
+	Schema string
+	// Far leads to the same servers by a longer way, with a name and a schema of its own.
+	Far *Servers
 }
 
 // Figure is one job to measure.
@@ -48,12 +54,19 @@ func (f Figure) Plan(p measure.Plan) measure.Plan {
 // All returns every figure.
 func All() []Figure {
 	return []Figure{
+		{Name: "store", Prepare: store},
 		{Name: "lease", Prepare: lease},
 		{Name: "fence", Prepare: fencedUpdate},
 		{Name: "table", Prepare: tableUpdate},
+		{Name: "far-store", Prepare: far(store, map[string]float64{doName: 0.8, acquireName: 1})},
+		{Name: "far-lease", Prepare: far(lease, nil)},
+		{Name: "far-fence", Prepare: far(fencedUpdate, nil)},
+		{Name: "far-table", Prepare: far(tableUpdate, nil)},
 		{Name: "advisory", Prepare: besideAdvisory},
 		{Name: "forupdate", Prepare: besideForUpdate},
-		{Name: "store", Prepare: store},
+		{Name: "tx", Prepare: txOfMany, MaxRounds: 40},
+		{Name: "goroutines", Prepare: goroutinesOfDo},
+		{Name: "goroutines-lease", Prepare: goroutinesOfLease},
 		{Name: "protection", Prepare: onProtected},
 		{Name: "claims", Prepare: claimsOfBatch},
 		{Name: "guards", Prepare: guardsOfBatch},

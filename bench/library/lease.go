@@ -27,18 +27,23 @@ func lease(_ context.Context, s Servers) (measure.Comparison, error) {
 		Title: fmt.Sprintf("acquire and release a lease, %d goroutines, nobody else wants it", Workers),
 		Candidates: []measure.Candidate{
 			setNX(s),
-			{Name: "lease.Manager", Target: 0.9, Worker: func(worker int) func(context.Context) error {
-				resource := fmt.Sprintf("worker-%d", worker)
-				return func(ctx context.Context) error {
-					l, err := manager.TryAcquire(ctx, resource, leaseTTL, nil)
-					if err != nil {
-						return err
-					}
-					return l.Release(ctx)
-				}
-			}},
+			managed(manager, "worker"),
 		},
 	}, nil
+}
+
+// managed acquires and releases by a manager.
+func managed(manager *leases.Manager, prefix string) measure.Candidate {
+	return measure.Candidate{Name: "lease.Manager", Target: 1, Worker: func(worker int) func(context.Context) error {
+		resource := fmt.Sprintf("%s-%d", prefix, worker)
+		return func(ctx context.Context) error {
+			l, err := manager.TryAcquire(ctx, resource, leaseTTL, nil)
+			if err != nil {
+				return err
+			}
+			return l.Release(ctx)
+		}
+	}}
 }
 
 // compareAndDelete is the release that everybody writes by hand.

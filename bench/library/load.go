@@ -10,22 +10,19 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
-// loadCount is how many rows a load has.
-const loadCount = 100_000
-
 // loadBatch measures a load beside COPY into a temporary table and a merge, as one writes it by hand. The rows are
 // there already, in no order, and all of them change.
 func loadBatch(ctx context.Context, s Servers) (measure.Comparison, error) {
-	plain, err := makeTableOf(ctx, s, "loadplain", loadCount)
+	plain, err := makeTableOf(ctx, s, "loadplain", s.Rows)
 	if err != nil {
 		return measure.Comparison{}, err
 	}
-	table, held, err := batchTable(ctx, s, "load", loadCount)
+	table, held, err := batchTable(ctx, s, "load", s.Rows)
 	if err != nil {
 		return measure.Comparison{}, err
 	}
 	return measure.Comparison{
-		Title: fmt.Sprintf("copy %d rows and merge them into a table that has them", loadCount),
+		Title: fmt.Sprintf("copy %d rows and merge them into a table that has them", s.Rows),
 		Candidates: []measure.Candidate{
 			{Name: "COPY + INSERT … ON CONFLICT", Worker: func(int) func(context.Context) error {
 				pass := 0
@@ -38,7 +35,7 @@ func loadBatch(ctx context.Context, s Servers) (measure.Comparison, error) {
 				pass := 0
 				return func(ctx context.Context) error {
 					pass++
-					_, err := table.Load(ctx, held, []string{"id", "value"}, loadSource(pass), nil)
+					_, err := table.Load(ctx, held, []string{"id", "value"}, loadSource(s.Rows, pass), nil)
 					return err
 				}
 			}},
@@ -47,11 +44,11 @@ func loadBatch(ctx context.Context, s Servers) (measure.Comparison, error) {
 }
 
 // loadSource gives every row a value, in an order that jumps about.
-func loadSource(pass int) pgx.CopyFromSource {
-	const stride = 37_633 // prime to loadCount: every row once
+func loadSource(rows, pass int) pgx.CopyFromSource {
+	const stride = 37_633 // prime to powers of ten: every row once
 	value := strconv.Itoa(pass)
-	return pgx.CopyFromSlice(loadCount, func(i int) ([]any, error) {
-		return []any{int64(i) * stride % loadCount, value}, nil
+	return pgx.CopyFromSlice(rows, func(i int) ([]any, error) {
+		return []any{int64(i) * stride % int64(rows), value}, nil
 	})
 }
 
@@ -61,13 +58,13 @@ func loadByHand(ctx context.Context, s Servers, table string, pass int) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"staging"}, []string{"id", "value"}, loadSource(pass)); err != nil {
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"staging"}, []string{"id", "value"}, loadSource(s.Rows, pass)); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `INSERT INTO `+table+` (id, value) SELECT id, value FROM staging
 			ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value`)
-		if err == nil && tag.RowsAffected() != loadCount {
-			err = fmt.Errorf("%w: %d rows changed, not %d", pgx.ErrNoRows, tag.RowsAffected(), loadCount)
+		if err == nil && tag.RowsAffected() != int64(s.Rows) {
+			err = fmt.Errorf("%w: %d rows changed, not %d", pgx.ErrNoRows, tag.RowsAffected(), s.Rows)
 		}
 		return err
 	})

@@ -19,9 +19,9 @@ func makeTable(ctx context.Context, s Servers, name string) (fence.Table, error)
 }
 
 func makeTableOf(ctx context.Context, s Servers, name string, rows int) (fence.Table, error) {
-	t := fence.Table{Schema: "bench", Name: name, Key: []string{"id"}}
+	t := fence.Table{Schema: s.Schema, Name: name, Key: []string{"id"}}
 	for _, sql := range []string{
-		`CREATE SCHEMA IF NOT EXISTS bench`,
+		`CREATE SCHEMA IF NOT EXISTS ` + s.Schema,
 		`CREATE TABLE ` + t.String() + ` (
 			id bigint PRIMARY KEY, value text NOT NULL,
 			last_fencing_token bigint NOT NULL DEFAULT 0 CHECK (last_fencing_token >= 0)) WITH (fillfactor = 50)`,
@@ -44,14 +44,20 @@ func plainUpdate(t fence.Table) string {
 type walk struct {
 	id   int64
 	pass int64 // 1 in the first pass: a token that rises for each row
+	step int64 // the number of workers
 }
 
-func newWalk(worker int) *walk { return &walk{id: int64(worker) - Workers, pass: 1} }
+func newWalk(worker int) *walk { return newWalkOf(worker, Workers) }
+
+// newWalkOf is a walk where not [Workers] share out the rows but another number of workers.
+func newWalkOf(worker, workers int) *walk {
+	return &walk{id: int64(worker - workers), pass: 1, step: int64(workers)}
+}
 
 func (w *walk) next() {
-	w.id += Workers
+	w.id += w.step
 	if w.id >= rowCount {
-		w.id %= Workers
+		w.id %= w.step
 		w.pass++
 	}
 }

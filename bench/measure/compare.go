@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,11 +16,17 @@ type Candidate struct {
 	// Worker returns the call that one of the concurrent workers repeats. It is asked once per
 	// worker, numbered from 0, so what the call remembers between calls is that worker's own.
 	Worker func(worker int) func(ctx context.Context) error
+	// Workers is how many goroutines call at the same time. 0: as many as the plan says.
+	Workers int
+	// Each is how many of the comparison's units one call does. 0: one.
+	Each int
 }
 
 // Comparison is a job and the ways to do it.
 type Comparison struct {
 	Title string
+	// Unit is what rates and allocations are counted for, in the singular. Default: call.
+	Unit string
 	// Candidates are measured against the first of them, the baseline.
 	Candidates []Candidate
 }
@@ -46,6 +53,7 @@ type Series struct {
 // Result is what was measured in one comparison, in the order of its candidates.
 type Result struct {
 	Title  string
+	Unit   string
 	Series []Series
 }
 
@@ -54,9 +62,9 @@ type Result struct {
 // ends Compare as well.
 func Compare(ctx context.Context, p Plan, c Comparison) (Result, error) {
 	crews := make([]crew, len(c.Candidates))
-	result := Result{Title: c.Title, Series: make([]Series, len(c.Candidates))}
+	result := Result{Title: c.Title, Unit: cmp.Or(c.Unit, "call"), Series: make([]Series, len(c.Candidates))}
 	for i, candidate := range c.Candidates {
-		crews[i] = newCrew(candidate, p.Workers)
+		crews[i] = newCrew(candidate, cmp.Or(candidate.Workers, p.Workers))
 		result.Series[i] = Series{Name: candidate.Name, Target: candidate.Target}
 	}
 	for i := range crews {

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -11,21 +12,24 @@ import (
 
 // Sample is what was measured of a candidate in one round.
 type Sample struct {
-	// Rate is calls per second, of all workers together.
+	// Rate is the comparison's units per second, of all workers together.
 	Rate float64
-	// Allocs and Bytes are heap allocations per call, and their size.
+	// Allocs and Bytes are heap allocations per unit, and their size.
 	Allocs, Bytes float64
 }
 
 // crew is the workers of one candidate.
-type crew []func(ctx context.Context) error
+type crew struct {
+	calls []func(ctx context.Context) error
+	each  int // how many units one call does
+}
 
 func newCrew(c Candidate, workers int) crew {
-	calls := make(crew, workers)
+	calls := make([]func(ctx context.Context) error, workers)
 	for i := range calls {
 		calls[i] = c.Worker(i)
 	}
-	return calls
+	return crew{calls: calls, each: cmp.Or(c.Each, 1)}
 }
 
 // run lets all workers call for the time of a slice.
@@ -39,13 +43,13 @@ func (c crew) run(ctx context.Context, slice time.Duration) (Sample, error) {
 		return Sample{}, err
 	}
 	var s Sample
-	calls := 0
+	units := 0
 	for _, d := range done {
-		calls += d.calls
-		s.Rate += float64(d.calls) / d.took.Seconds()
+		units += c.each * d.calls
+		s.Rate += float64(c.each*d.calls) / d.took.Seconds()
 	}
-	s.Allocs = float64(after.Mallocs-before.Mallocs) / float64(calls)
-	s.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(calls)
+	s.Allocs = float64(after.Mallocs-before.Mallocs) / float64(units)
+	s.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(units)
 	return s, nil
 }
 
@@ -57,12 +61,12 @@ type work struct {
 }
 
 func (c crew) call(ctx context.Context, slice time.Duration) ([]work, error) {
-	done, errs := make([]work, len(c)), make([]error, len(c))
+	done, errs := make([]work, len(c.calls)), make([]error, len(c.calls))
 	var over atomic.Bool
 	timer := time.AfterFunc(slice, func() { over.Store(true) })
 	defer timer.Stop()
 	var all sync.WaitGroup
-	for i, call := range c {
+	for i, call := range c.calls {
 		all.Go(func() {
 			n, began := 0, time.Now()
 			for n == 0 || !over.Load() {

@@ -227,3 +227,29 @@ func TestEachCandidateIsFirstAndLastEquallyOften(t *testing.T) {
 		}
 	}
 }
+
+// A call that does a thousand things counts a thousand times, and a candidate may have workers of its own number.
+func TestACandidateMayCountMoreAndWorkMore(t *testing.T) {
+	t.Parallel()
+	var asked []int
+	candidate := func(name string, workers, each int) measure.Candidate {
+		return measure.Candidate{Name: name, Workers: workers, Each: each, Worker: func(worker int) func(context.Context) error {
+			asked = append(asked, worker)
+			return func(ctx context.Context) error { <-ctx.Done(); return nil }
+		}}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	result, err := measure.Compare(ctx, measure.Plan{Rounds: 1, Workers: 1}, measure.Comparison{
+		Unit: "thing", Candidates: []measure.Candidate{candidate("one", 0, 0), candidate("many", 3, 1_000_000)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{0, 0, 1, 2}; !slices.Equal(asked, want) {
+		t.Errorf("workers %v were asked for their call, want %v", asked, want)
+	}
+	if ratio := result.Series[1].Ratio(result.Series[0]).Median; result.Unit != "thing" || ratio < 1000 {
+		t.Errorf("got a ratio of %v in %ss, want far above 1000", ratio, result.Unit)
+	}
+}

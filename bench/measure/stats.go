@@ -21,13 +21,13 @@ func quantile(sorted []float64, share float64) float64 {
 	return low + (high-low)*(at-below)
 }
 
-// Rate returns the calls per second of all rounds.
+// Rate returns the units per second of all rounds.
 func (s Series) Rate() Spread { return s.spread(func(x Sample) float64 { return x.Rate }) }
 
-// Allocs returns the heap allocations per call of all rounds.
+// Allocs returns the heap allocations per unit of all rounds.
 func (s Series) Allocs() Spread { return s.spread(func(x Sample) float64 { return x.Allocs }) }
 
-// Bytes returns the bytes allocated per call of all rounds.
+// Bytes returns the bytes allocated per unit of all rounds.
 func (s Series) Bytes() Spread { return s.spread(func(x Sample) float64 { return x.Bytes }) }
 
 func (s Series) spread(of func(Sample) float64) Spread {
