@@ -115,6 +115,47 @@ func TestCase31_EveryCallLooksAtTheEncoding(t *testing.T) {
 	}
 }
 
+// A function may change the setting of the session that its transaction has: the methods of TableTx look at it too. The
+// control is the plain read, which finds another row.
+func TestCase31_RowsInATransactionLookAtTheEncoding(t *testing.T) {
+	t.Parallel()
+	b := setupOn(t, testenv.PoolOn(t, testenv.EncodedDatabase(t, "LATIN1")), testenv.Redis(t), fencepost.Options{})
+	const row = "ü"
+	exec(t, b.pool, `INSERT INTO app.invoice (id, value) VALUES ($1, 'mine'), ($2, 'another')`, row, "Ã¼")
+	key, set := fencepost.Key{row}, fencepost.Set{"value": "x"}
+	err := b.store.Do(t.Context(), "invoice-"+row, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL client_encoding = 'LATIN1'`); err != nil {
+			return err
+		}
+		invoices := b.table.In(tx)
+		for name, call := range map[string]func() error{
+			"get":    func() error { return second(invoices.Get(ctx, key)) },
+			"stamp":  func() error { return second(invoices.Stamp(ctx, key)) },
+			"update": func() error { return invoices.Update(ctx, key, set) },
+			"insert": func() error { return invoices.Insert(ctx, key, set) },
+			"upsert": func() error { return second(invoices.Upsert(ctx, key, set)) },
+			"delete": func() error { return invoices.Delete(ctx, key) },
+			"modify": func() error {
+				return invoices.Modify(ctx, key, func(r *Invoice) error { r.Value = "x"; return nil })
+			},
+			"batch": func() error {
+				return invoices.UpdateBatch(ctx, []fencepost.Change{{Key: key, Set: set}}, nil)
+			},
+		} {
+			wantOnlyInvalid(t, name, call())
+		}
+		var found string
+		err := tx.QueryRow(ctx, `SELECT value FROM app.invoice WHERE id = $1`, row).Scan(&found)
+		if found != "another" {
+			t.Errorf("the control read %q: the test shows nothing", found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A name that the database's encoding has no room for is the caller's mistake, and no fault of the server's.
 func TestCase31_ANameThatTheDatabaseCannotHoldIsInvalid(t *testing.T) {
 	t.Parallel()

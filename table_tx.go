@@ -11,6 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/pgbatch"
 	"github.com/fencepost-pg/fencepost/internal/pgerr"
 	"github.com/fencepost-pg/fencepost/internal/pgrow"
+	"github.com/fencepost-pg/fencepost/internal/pgsession"
 )
 
 // TableTx reads and writes the rows of a [Table] inside a guarded transaction. The same transaction may write anything
@@ -59,6 +60,9 @@ func (t *Table[T]) In(tx pgx.Tx) TableTx[T] { return TableTx[T]{table: t, tx: tx
 func (r TableTx[T]) Get(ctx context.Context, key Key) (row T, err error) {
 	e, key, err := r.enter(key)
 	if err != nil {
+		return row, err
+	}
+	if err := pgsession.CheckReady(e.tx.Conn()); err != nil { // the function may have changed its session
 		return row, err
 	}
 	rows, err := e.tx.Query(ctx, r.table.read, key...)
