@@ -255,10 +255,12 @@ const (
 	boundWaitSQL = `
 SELECT set_config('fencepost.statement_timeout', current_setting('statement_timeout'), true),
        set_config('statement_timeout', $1, true),
-       set_config('fencepost.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', '0', true),
+       set_config('fencepost.lock_timeout', current_setting('lock_timeout'), true),
+       set_config('lock_timeout', '0', true),
        CASE WHEN current_setting('transaction_timeout', true) OPERATOR(pg_catalog.<>) '0' THEN pg_catalog.concat(
             set_config('fencepost.transaction_timeout', current_setting('transaction_timeout'), true),
-            set_config('transaction_timeout', '0', true)) END`
+            set_config('transaction_timeout', '0', true))
+       ELSE set_config('fencepost.transaction_timeout', '', true) END` // the session may have been left with a value
 	unboundWaitSQL = `
 SELECT set_config('statement_timeout', current_setting('fencepost.statement_timeout'), true),
        set_config('lock_timeout', current_setting('fencepost.lock_timeout'), true),

@@ -63,3 +63,23 @@ func TestCase41_AnAdvisoryTxWaitsForItsOwnBound(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a session was left with, in the settings that keep the limits meanwhile, counts as unset.
+func TestCase52_AnAdvisoryTxTrustsNoSettingLeftBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	pool, _ := testenv.CountedPool(t, b.pool) // one connection
+	store := advisoryTx(t, pool, &b.opts)
+	for _, setting := range []string{"statement_timeout", "lock_timeout", "transaction_timeout"} {
+		for _, left := range []string{"x", "1ms"} {
+			exec(t, pool, `SELECT set_config('fencepost.`+setting+`', $1, false)`, left)
+			err := store.Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `SELECT pg_sleep(0.05)`)
+				return err
+			})
+			if err != nil {
+				t.Errorf("%s = %s: %v", setting, left, err)
+			}
+		}
+	}
+}

@@ -132,7 +132,6 @@ $body$;
 --
 -- Everything else that runs in the transaction also passes these protections, if it may write the tables. Name few
 -- tables, and do nothing else in the transaction.
--- nothing besides.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.bypass(reason text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
