@@ -74,6 +74,64 @@ func TestCase39_ManyLeasesAreEnteredInLinearTime(t *testing.T) {
 	}
 }
 
+// Nor does the time of a row that is written to a protected table under one of them. With all entries in one setting, a
+// row under one of 4,000 leases would take more than ten times as long as under one of 100.
+func TestCase39_RowsOfManyLeasesPassAProtectionInLinearTime(t *testing.T) {
+	t.Parallel()
+	pool := ownServer(t, "-c", "max_locks_per_transaction=512")
+	fencetest.Exec(t, pool, `TRUNCATE app.item`)
+	protect(t, pool, "app.item", "item:", "id")
+	claims := claimsOf(t, pool, 4000)
+	each := map[int]time.Duration{}
+	for _, n := range []int{100, 1000, 4000} {
+		for range 3 { // the quickest counts
+			var took time.Duration
+			err := guards(t.Context(), pool, claims[4000-n:], func(tx pgx.Tx) error {
+				began := time.Now()
+				defer func() { took = time.Since(began) / time.Duration(n) }()
+				_, err := tx.Exec(t.Context(), `INSERT INTO app.item (id) SELECT generate_series(1, $1::int)`, n)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if each[n] == 0 || took < each[n] {
+				each[n] = took
+			}
+		}
+	}
+	t.Logf("for each row: %v", each)
+	if each[4000] > 8*each[100] {
+		t.Errorf("for each row: %v", each)
+	}
+}
+
+// Resources that are entered with many others stand beside those that are entered alone, and what a session was left
+// with counts for neither.
+func TestCase39_ManyStandBesideFew(t *testing.T) {
+	t.Parallel()
+	pool := protected(t)
+	many := claimsOf(t, pool, 100)
+	write := func(id int) string { return fmt.Sprintf(`UPDATE app.item SET value = 'x' WHERE id = %d`, id) }
+	for _, left := range []string{``, ` "test:item:2":9:x "test:item:1":9:x`} {
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			fencetest.Exec(t, tx, `SELECT set_config('fencepost.entered', $1, true)`, left)
+			if err := fence.Enter(t.Context(), tx, many[98]); err != nil { // of item 2
+				return err
+			}
+			var b pgx.Batch
+			pgclaim.QueueEnterAll(&b, append(many[:70:70], many[99])) // item 1 among them
+			if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+				return err
+			}
+			fencetest.Exec(t, tx, write(1))
+			fencetest.Exec(t, tx, write(2))
+			return sends(t.Context(), write(3))(tx)
+		})
+		wantState(t, err, "ZF004")
+	}
+}
+
 // What is entered together opens protections as what is entered one by one, and stands beside that.
 func TestCase39_WhatIsEnteredTogetherOpensProtections(t *testing.T) {
 	t.Parallel()

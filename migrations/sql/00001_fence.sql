@@ -223,6 +223,16 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- entered_setting returns the setting that has the entry of a resource that was entered together with many others. A
+-- protection reads the whole of a setting at each row, so the entries of many resources are spread over 256 settings.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.entered_setting(resource text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $body$
+    SELECT concat('fencepost.entered_', hashtext(resource COLLATE "C") & 255)
+$body$;
+-- +goose StatementEnd
+
 -- enter_all enters several resources, each under the claim at the same place in the other arrays, in the order of their
 -- names, which is the same for every caller. Its time grows linearly with their number; that of as many calls of enter
 -- grows with the square. If the fence does not carry a claim, the error names the first such claim in that order.
@@ -231,8 +241,8 @@ CREATE FUNCTION fencepost.enter_all(resources text[], tokens bigint[], nonces uu
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    one     record;
-    entered text;
+    few CONSTANT integer := 64; -- as many entries have room in one setting
+    one record;
 BEGIN
     IF cardinality(resources) > 0 IS NOT TRUE
         OR (cardinality(tokens) = cardinality(resources) AND cardinality(nonces) = cardinality(resources)) IS NOT TRUE
@@ -245,9 +255,15 @@ BEGIN
     LOOP
         PERFORM fencepost.guard(one.resource, one.token, one.nonce);
     END LOOP;
-    SELECT string_agg(fencepost.entered_text(c.resource, c.token, c.nonce), '') INTO entered
-      FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce);
-    PERFORM set_config('fencepost.entered', concat(entered, current_setting('fencepost.entered', true)), true);
+    FOR one IN
+        SELECT s.setting, string_agg(fencepost.entered_text(c.resource, c.token, c.nonce), '') AS entered
+          FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
+         CROSS JOIN LATERAL (SELECT CASE WHEN cardinality(resources) > few THEN fencepost.entered_setting(c.resource)
+                ELSE 'fencepost.entered' END) AS s (setting)
+         GROUP BY s.setting
+    LOOP
+        PERFORM set_config(one.setting, concat(one.entered, current_setting(one.setting, true)), true);
+    END LOOP;
     RETURN true;
 END
 $body$;
@@ -258,6 +274,7 @@ REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.entered_text(text, bigint, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.entered_setting(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC;
 
@@ -270,6 +287,8 @@ COMMENT ON FUNCTION fencepost.guard(text, bigint, uuid) IS
     'returns true if the fence carries this claim, and holds it until the transaction ends; raises ZF001 otherwise';
 COMMENT ON FUNCTION fencepost.entered_text(text, bigint, uuid) IS
     'one entry of the setting fencepost.entered: resource, token and a proof for this transaction';
+COMMENT ON FUNCTION fencepost.entered_setting(text) IS
+    'the setting with the entry of a resource that was entered together with many others';
 COMMENT ON FUNCTION fencepost.enter(text, bigint, uuid) IS
     'guard, and the setting by which protected tables know the transaction''s claims';
 COMMENT ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) IS
@@ -298,6 +317,7 @@ $body$;
 
 DROP FUNCTION fencepost.enter_all(text[], bigint[], uuid[]);
 DROP FUNCTION fencepost.enter(text, bigint, uuid);
+DROP FUNCTION fencepost.entered_setting(text);
 DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);

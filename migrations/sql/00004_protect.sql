@@ -365,23 +365,31 @@ AS $body$
 DECLARE
     entered text := current_setting('fencepost.entered', true);
     entry   text;
+    latest  text;
     held    bigint;
+    many    boolean := false; -- whether this is the setting of resources that were entered with many others
 BEGIN
-    -- What comes after the resource's name in its latest entry, and goes on with older ones: see
-    -- fencepost.entered_text.
-    entry := split_part(entered, concat(' ', to_json(resource), ':'), 2);
-    IF entry <> '' THEN
-        -- FOR SHARE: from here on no claim of the resource commits before this transaction has ended, even
-        -- where the setting was made by hand and enter never ran. Where it ran, the lock is there already.
-        SELECT f.token INTO held FROM fencepost.fence AS f
-         WHERE f.resource = check_write.resource COLLATE "C"
-           AND f.token::text = split_part(entry, ':', 1)
-           AND strpos(entered, fencepost.entered_text(f.resource, f.token, f.nonce)) > 0
-           FOR SHARE;
-        IF held >= coalesce(stored, 0) THEN
-            RETURN held;
+    LOOP
+        -- What comes after the resource's name in its latest entry, and goes on with older ones: see
+        -- fencepost.entered_text.
+        latest := split_part(entered, concat(' ', to_json(resource), ':'), 2);
+        IF latest <> '' THEN
+            entry := latest;
+            -- FOR SHARE: from here on no claim of the resource commits before this transaction has ended, even
+            -- where the setting was made by hand and enter never ran. Where it ran, the lock is there already.
+            SELECT f.token INTO held FROM fencepost.fence AS f
+             WHERE f.resource = check_write.resource COLLATE "C"
+               AND f.token::text = split_part(entry, ':', 1)
+               AND strpos(entered, fencepost.entered_text(f.resource, f.token, f.nonce)) > 0
+               FOR SHARE;
+            IF held >= coalesce(stored, 0) THEN
+                RETURN held;
+            END IF;
         END IF;
-    END IF;
+        EXIT WHEN many OR held IS NOT NULL OR resource IS NULL;
+        many := true;
+        entered := current_setting(fencepost.entered_setting(resource), true);
+    END LOOP;
     PERFORM fencepost.refuse_write(resource, stored, target, operation, mode, entry, held);
     RETURN NULL;
 END
