@@ -170,7 +170,7 @@ var errServed = errors.New("fencepost: another of the resources was acquired")
 // releaseSpare releases a lease that was acquired in addition to the one that is kept. No event reports the release,
 // because none reported the acquire.
 func (s *Store) releaseSpare(ctx context.Context, l *Lease) {
-	if err := l.hold.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+	if err := l.grant.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
 		s.opts.Logger.Warn("spare lease not released", "resource", l.resource, "error", err)
 	}
 }

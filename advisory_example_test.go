@@ -40,13 +40,13 @@ func ExampleNewAdvisoryTx() {
 	locks, err := fencepost.NewAdvisoryTx(s.pool, &fencepost.AdvisoryTxOptions{Namespace: "billing"})
 	check(err)
 	err = locks.Do(ctx, "invoice:2026-11", func(ctx context.Context, tx pgx.Tx) error {
-		lease, _ := fencepost.FromContext(ctx)
-		_, err := tx.Exec(ctx, `UPDATE app.invoice SET value = 'paid for ' || $1 WHERE id = '2026-11'`, lease.Resource())
+		claim, _ := fencepost.ClaimFromContext(ctx)
+		_, err := tx.Exec(ctx, `UPDATE app.invoice SET value = 'paid for ' || $1 WHERE id = '2026-11'`, claim.Resource)
 		return err
 	})
 	fmt.Println(err)
 	s.print(ctx)
 	// Output:
 	// <nil>
-	// 2026-11: paid for invoice:2026-11
+	// 2026-11: paid for billing:invoice:2026-11
 }

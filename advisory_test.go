@@ -115,21 +115,25 @@ func TestAdvisoryTxDoesAllInOneTransaction(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
 	s := advisoryTx(t, pool, opts)
-	var lease *fencepost.Lease
+	var inside context.Context
 	for tok := fencepost.Token(1); tok <= 3; tok++ {
 		err := s.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
-			l, ok := fencepost.FromContext(ctx)
-			if !ok || l.Err() != nil || l.Resource() != "invoice-1" || l.Token() != tok || l.Claim().Token != tok {
-				t.Errorf("the lease is %+v", l)
+			c, ok := fencepost.ClaimFromContext(ctx)
+			if full, err := s.FullName("invoice-1"); !ok || err != nil || c.Resource != full || c.Token != tok {
+				t.Errorf("the claim is %+v, %v", c, err)
 			}
-			lease = l
+			if inside = ctx; ctx.Err() != nil {
+				t.Error(ctx.Err())
+			}
 			return setValue(tok.String())(ctx, tx)
 		})
 		if err != nil || valueOf(t, pool, "1") != tok.String() {
 			t.Errorf("%q, %v", valueOf(t, pool, "1"), err)
 		}
 	}
-	wantErr(t, lease.Err(), fencepost.ErrLost, fencepost.ErrReleased)
+	if inside.Err() == nil {
+		t.Error("the function's context did not end with its transaction")
+	}
 }
 
 // endSession ends the session on which a store has its locks, as an operator or a failover would.

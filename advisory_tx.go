@@ -29,13 +29,10 @@ import (
 // opens no connection of its own, and does not need to be closed.
 //
 // The fence is the same as under a [Store]: the transaction draws a token from the fence, and the token guards it.
-// [AdvisoryTx.Do] passes the lease to its function in the context (see [FromContext]). Use [Lease.Resource],
-// [Lease.Token] and [Lease.Claim] of that lease to stamp rows. After the function has returned, [Lease.Context],
-// [Lease.Done], [Lease.Err] and [Lease.Remaining] report that the lease is over. The lease cannot be released earlier
-// (Release and ReleaseSealed return ErrInvalid). It is not renewed, and it guards no other transaction. After a
-// rollback its token is drawn again, so a token counts only once Do has returned nil.
-//
-// Write rows through an [AdvisoryTable] or with any SQL.
+// Write rows through an [AdvisoryTable] or with any SQL. [ClaimFromContext] returns the claim, with the token, in the
+// function that [AdvisoryTx.Do] runs. There is no [Lease], because nothing could be done with one: the transaction is
+// neither released nor renewed, and its claim guards no other transaction. After a rollback the token is drawn again,
+// so a token counts only once Do has returned nil.
 type AdvisoryTx struct {
 	store *Store // without a locker
 	turns turns.Turns
@@ -95,9 +92,9 @@ func NewAdvisoryTx(pool *pgxpool.Pool, opts *AdvisoryTxOptions) (*AdvisoryTx, er
 // The others wait in the process, first come, first served. If ctx ends during the wait, the error matches ctx's error.
 // It also matches ErrHeld if the last attempt of this process found another holder, and ErrUnavailable otherwise.
 //
-// After 40001 or 40P01 the whole transaction runs again, as in [Store.Tx]. Each run has a new lease, which FromContext
-// returns. Other errors are those of Tx, and ErrHeldByCaller as in [Store.Do]. ctx bounds the whole call except
-// settling the outcome after a lost reply to COMMIT.
+// After 40001 or 40P01 the whole transaction runs again, as in [Store.Tx]. Each run has a claim of its own. Other
+// errors are those of Tx, and ErrHeldByCaller as in [Store.Do]. ctx bounds the whole call except settling the outcome
+// after a lost reply to COMMIT.
 func (a *AdvisoryTx) Do(ctx context.Context, resource string, fn TxFunc) error {
 	if fn == nil {
 		return invalidf("a transaction without a function")
@@ -324,29 +321,5 @@ func (h *txHold) Label() string            { return h.label }
 func (h *txHold) Context() context.Context { return h.ctx }
 func (h *txHold) Err() error               { return context.Cause(h.ctx) }
 
-// Progress has no effect: the lease is not renewed.
-func (h *txHold) Progress() {}
-
-// Renew returns ErrInvalid: a lease lasts as long as its transaction.
-func (h *txHold) Renew(context.Context, time.Duration) error {
-	return invalidf("a lease that is a transaction has no TTL")
-}
-
-// numberAbove returns ErrInvalid: the claim belongs to the transaction, so it cannot be sealed before the transaction
-// ends.
-func (h *txHold) numberAbove(ctx context.Context, _ token.Token) error { return h.Release(ctx) }
-
-// Remaining returns the longest TTL while the function runs: the lease has no deadline.
-func (h *txHold) Remaining() time.Duration {
-	if h.Err() != nil {
-		return 0
-	}
-	return lease.MaxTTL
-}
-
 // Abandon does nothing: the lease ends with its transaction.
 func (h *txHold) Abandon(lease.Reason, error) {}
-
-func (h *txHold) Release(context.Context) error {
-	return invalidf("a lease that is a transaction ends when the function returns")
-}

@@ -43,13 +43,27 @@ func (h *held) find(s *Store, full string) *Lease {
 }
 
 // FromContext returns the lease that ctx carries. The lease's own context carries it, and so does the context that Do
-// and Tx pass to their function. In a Tx with several leases it is the first of them.
+// and Tx pass to their function. In a Tx with several leases it is the first of them. In the function of an
+// [AdvisoryTx] there is none: use [ClaimFromContext].
 func FromContext(ctx context.Context) (*Lease, bool) {
 	h := heldIn(ctx)
-	if h == nil {
+	if h == nil || h.leases[0].grant == nil {
 		return nil, false
 	}
 	return h.leases[0], true
+}
+
+// ClaimFromContext returns the claim under which the code that got ctx writes: the claim of the lease that
+// [FromContext] returns, or that of the transaction of an [AdvisoryTx]. Use its Token to stamp rows with SQL. Its
+// Resource is the full name (see [Store.FullName]). Its nonce is a secret.
+//
+// The claim of an AdvisoryTx is committed, or rolled back, together with the transaction. No other process can use it.
+func ClaimFromContext(ctx context.Context) (Claim, bool) {
+	h := heldIn(ctx)
+	if h == nil {
+		return Claim{}, false
+	}
+	return h.leases[0].Claim(), true
 }
 
 // checkHeld refuses to acquire a lease that the caller already holds in an outer call. The caller would wait for

@@ -46,13 +46,13 @@ func TestCase38_JoinRunsInTheTransactionThatIsOpen(t *testing.T) {
 			s := open("")
 			joined := func(outcome error) error { // nothing is held at first, so this is a Do
 				return s.Join(shortly(t.Context(), t), "r", func(ctx context.Context, tx pgx.Tx) error {
-					outer, _ := fencepost.FromContext(ctx)
+					outer, _ := fencepost.ClaimFromContext(ctx)
 					if err := insert(name+"/a")(ctx, tx); err != nil {
 						return err
 					}
 					err := s.Join(ctx, "r", func(ctx context.Context, inner pgx.Tx) error {
-						if l, _ := fencepost.FromContext(ctx); l != outer {
-							t.Error("the joined work has another lease")
+						if c, ok := fencepost.ClaimFromContext(ctx); !ok || c != outer {
+							t.Error("the joined work has another claim")
 						}
 						if seen := rows(t, inner, name+"/"); len(seen) != 1 {
 							t.Errorf("the joined work sees %v", seen)

@@ -15,6 +15,7 @@ type Lease struct {
 	resource string
 	full     string // with the namespace, as the fence knows it
 	hold     hold
+	grant    grant // the hold; nil if that is a transaction, whose lease no user gets
 	ctx      context.Context
 
 	counterWasAbsent bool // in Redis, when the lease was granted
@@ -26,6 +27,13 @@ type Lease struct {
 
 	mu    sync.Mutex
 	claim fence.Claim
+}
+
+// newGrantedLease returns the lease of a grant.
+func newGrantedLease(s *Store, resource, full string, g grant) *Lease {
+	l := newLease(s, resource, full, g)
+	l.grant = g
+	return l
 }
 
 func newLease(s *Store, resource, full string, h hold) *Lease {
@@ -68,10 +76,10 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 func (l *Lease) Err() error { return l.hold.Err() }
 
 // Remaining returns how much longer the lease lasts without another renewal. It is 0 if the lease is over.
-func (l *Lease) Remaining() time.Duration { return l.hold.Remaining() }
+func (l *Lease) Remaining() time.Duration { return l.grant.Remaining() }
 
 // Progress reports that the work advances. It has an effect only with AcquireOptions.ProgressEvery. It sends nothing.
-func (l *Lease) Progress() { l.hold.Progress() }
+func (l *Lease) Progress() { l.grant.Progress() }
 
 // Release gives the lease back. Call it once the work under the lease is done. It runs on a context of its own with its
 // own time limit, because a caller whose ctx was cancelled still has to release. That context has the values of ctx.
@@ -81,7 +89,7 @@ func (l *Lease) Progress() { l.hold.Progress() }
 // the lease then ends with its TTL, or by another call.
 func (l *Lease) Release(ctx context.Context) error {
 	l.heldFor.releasing()
-	err := l.hold.Release(ctx)
+	err := l.grant.Release(ctx)
 	if err == nil {
 		l.store.released(ctx, l)
 	}

@@ -47,9 +47,6 @@ func Once[R any](ctx context.Context, l *Lease, key string, request any, fn Once
 	if l == nil || fn == nil {
 		return OnceResult[R]{}, invalidf("once needs a lease and a function")
 	}
-	if l.store.locker == nil {
-		return OnceResult[R]{}, invalidf("a lease of an AdvisoryTx is a transaction, and guards no other")
-	}
 	e, err := l.store.entry(l.full, key, request)
 	if err != nil {
 		return OnceResult[R]{}, err

@@ -15,4 +15,4 @@ import (
 // for leases on advisory locks, which have no TTL of their own. Other errors are ErrLost and ErrUnavailable. After
 // ErrUnavailable the lease is held until its current deadline. Renew is safe for concurrent use. Only one renewal runs
 // at a time.
-func (l *Lease) Renew(ctx context.Context, ttl time.Duration) error { return l.hold.Renew(ctx, ttl) }
+func (l *Lease) Renew(ctx context.Context, ttl time.Duration) error { return l.grant.Renew(ctx, ttl) }

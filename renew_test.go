@@ -1,11 +1,9 @@
 package fencepost_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencepost-pg/fencepost"
@@ -36,25 +34,6 @@ func TestRenewKeepsALeaseOfAStore(t *testing.T) {
 				t.Errorf("%v left of a lease that is over", left)
 			}
 		})
-	}
-}
-
-// A lease that is a transaction is neither renewed nor sealed.
-func TestALeaseThatIsATransactionIsNotRenewedOrSealed(t *testing.T) {
-	t.Parallel()
-	pool, opts := onLocks(t)
-	s, err := fencepost.NewAdvisoryTx(pool, &fencepost.AdvisoryTxOptions{Namespace: opts.Namespace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
-		l, _ := fencepost.FromContext(ctx)
-		wantErr(t, l.Renew(ctx, time.Minute), fencepost.ErrInvalid)
-		wantErr(t, l.ReleaseSealed(ctx), fencepost.ErrInvalid)
-		return setValue("done")(ctx, tx)
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
 

@@ -64,7 +64,7 @@ func (l *Lease) seal(ctx context.Context) error {
 		return fmt.Errorf("%w: the token of %q is the highest possible", ErrTokenRegressed, l.resource)
 	}
 	// The next grant should get a number above the seal. If this fails, that grant is lifted.
-	if err := l.hold.numberAbove(ctx, c.Token); err != nil && !errors.Is(err, ErrUnavailable) {
+	if err := l.grant.numberAbove(ctx, c.Token); err != nil && !errors.Is(err, ErrUnavailable) {
 		return err
 	}
 	c.Token++

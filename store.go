@@ -32,27 +32,28 @@ type locker interface {
 	tryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (grant, error)
 }
 
-// grant is what a locker returns: a hold whose token has not been claimed in PostgreSQL.
+// grant is what a locker returns: a hold that lasts until its release or its end. Its token has not been claimed in
+// PostgreSQL.
 type grant interface {
 	hold
 	// claim claims a token for l, the lease of this grant, and sets it there. ctx ends with the lease.
 	claim(ctx context.Context, l *Lease, terms claimTerms) error
-}
-
-// hold is what a lease rests on.
-type hold interface {
-	Nonce() token.Nonce
-	Label() string
-	Context() context.Context
-	Err() error
 	Remaining() time.Duration
 	Progress()
 	Renew(ctx context.Context, ttl time.Duration) error
 	// numberAbove makes the next grant of the resource get a number above a token, if something other than the fence
 	// counts.
 	numberAbove(ctx context.Context, tok token.Token) error
-	Abandon(reason lease.Reason, err error)
 	Release(ctx context.Context) error
+}
+
+// hold is what a lease rests on: a grant, or the transaction of an AdvisoryTx.
+type hold interface {
+	Nonce() token.Nonce
+	Label() string
+	Context() context.Context
+	Err() error
+	Abandon(reason lease.Reason, err error)
 }
 
 // New returns a Store on the caller's pool and client. It sends nothing. It returns ErrInvalid for a nil pool or
@@ -204,7 +205,7 @@ func (s *Store) obtain(ctx context.Context, resource, full string, opts *Acquire
 	if err != nil {
 		return nil, err
 	}
-	l := newLease(s, resource, full, h)
+	l := newGrantedLease(s, resource, full, h)
 	if err := s.claim(ctx, l, h, claimTerms{until: opts.claimUntil()}); err != nil {
 		if released := h.Release(ctx); released != nil && !errors.Is(released, ErrLost) {
 			s.opts.Logger.Warn("lease without a claim not released", "resource", resource, "error", released)

@@ -124,7 +124,7 @@ func (s *Store) adopt(ctx context.Context, m pgtable.Maximum) error {
 	if err != nil {
 		return err
 	}
-	l := newLease(s, m.Resource, full, h)
+	l := newGrantedLease(s, m.Resource, full, h)
 	defer func() {
 		if err := h.Release(ctx); err != nil {
 			s.opts.Logger.Warn("lease not released after an adoption", "resource", m.Resource, "error", err)

@@ -9,7 +9,7 @@ import (
 )
 
 // TxFunc is work inside a guarded transaction. ctx ends with the caller's context and with each of the leases, and
-// carries the first lease. If the function returns nil, tx is committed. Otherwise tx is rolled back, even if the
+// carries the first lease (see [FromContext]). If the function returns nil, tx is committed. Otherwise tx is rolled back, even if the
 // function panics or calls runtime.Goexit. The function must not commit or roll back by itself: tx.Commit and
 // tx.Rollback return ErrInvalid, and then the whole call does too. The call also returns ErrInvalid if the function
 // returns nil and leaves rows, batch results or a transaction of tx.Begin open. Once the function has returned, tx and

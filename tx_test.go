@@ -60,6 +60,9 @@ func TestTxHandsOutTheLeaseAndAContextThatEndsWithIt(t *testing.T) {
 		if got, ok := fencepost.FromContext(ctx); !ok || got != l {
 			t.Errorf("the context carries %v, %v", got, ok)
 		}
+		if c, ok := fencepost.ClaimFromContext(ctx); !ok || c != l.Claim() {
+			t.Errorf("the context carries the claim %+v, %v", c, ok)
+		}
 		if err := l.Release(ctx); err != nil { // against the rules, to see the end
 			t.Error(err)
 		}
@@ -73,6 +76,9 @@ func TestTxHandsOutTheLeaseAndAContextThatEndsWithIt(t *testing.T) {
 	}
 	if _, ok := fencepost.FromContext(t.Context()); ok {
 		t.Error("a lease came from nowhere")
+	}
+	if _, ok := fencepost.ClaimFromContext(t.Context()); ok {
+		t.Error("a claim came from nowhere")
 	}
 }
 
