@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -39,8 +40,8 @@ func withServers(
 }
 
 // withDatabase runs fn with a pool on a new, migrated database.
-func withDatabase(ctx context.Context, url, name string, fn func(*pgxpool.Pool) error) (err error) {
-	config, err := pgxpool.ParseConfig(url)
+func withDatabase(ctx context.Context, address, name string, fn func(*pgxpool.Pool) error) (err error) {
+	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return errors.New("the PostgreSQL address cannot be parsed") // the parser's words may hold a password
 	}
@@ -70,6 +71,16 @@ func withDatabase(ctx context.Context, url, name string, fn func(*pgxpool.Pool) 
 	return fn(pool)
 }
 
+// inDatabase returns the address with another database.
+func inDatabase(address, name string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("the PostgreSQL address cannot be parsed") // the parser's words may hold a password
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}
+
 // openPool opens a pool with one connection for each worker: what is measured is not the wait for one.
 func openPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {
 	config.MaxConns, config.MinConns = library.Workers, library.Workers
@@ -87,8 +98,8 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // withKeys runs fn with a client and removes the keys that carry the name.
-func withKeys(ctx context.Context, url, name string, fn func(*redis.Client) error) (err error) {
-	opts, err := redis.ParseURL(url)
+func withKeys(ctx context.Context, address, name string, fn func(*redis.Client) error) (err error) {
+	opts, err := redis.ParseURL(address)
 	if err != nil {
 		return errors.New("the Redis address cannot be parsed") // as above
 	}

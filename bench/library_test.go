@@ -42,26 +42,7 @@ type row struct {
 
 // TestEveryFigureIsMeasured runs the whole command for a very short time.
 func TestEveryFigureIsMeasured(t *testing.T) {
-	postgresURL, redisURL := useTestServers(t)
-	path := filepath.Join(t.TempDir(), "figures.json")
-	t.Setenv(envJSON, path)
-	var stdout, stderr bytes.Buffer
-	if status := run(
-		t.Context(),
-		[]string{"library", "-rounds", "2", "-seconds", "0.02", "-fences", "5000", "-rows", "1000"},
-		&stdout,
-		&stderr,
-	); status != 0 {
-		t.Fatalf("exit status %d: %s", status, stderr.String())
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []row
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	stdout, all := measured(t, "library", "-rounds", "2", "-seconds", "0.01", "-fences", "5000", "-rows", "1000")
 	const far = library.FarSuffix
 	targets := map[string]float64{
 		"SET NX PX + compare-and-delete": 0, "lease.Manager": 1,
@@ -102,11 +83,31 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 				t.Errorf("%s is not measured in %s", name, unit)
 			}
 		}
-		if !strings.Contains(stdout.String(), name) {
-			t.Errorf("%s is not in the table:\n%s", name, stdout.String())
+		if !strings.Contains(stdout, name) {
+			t.Errorf("%s is not in the table:\n%s", name, stdout)
 		}
 	}
+}
+
+// measured runs the command, which must leave nothing on the servers, and returns its tables and its figures.
+func measured(t *testing.T, args ...string) (tables string, all []row) {
+	t.Helper()
+	postgresURL, redisURL := useTestServers(t)
+	path := filepath.Join(t.TempDir(), "figures.json")
+	t.Setenv(envJSON, path)
+	var stdout, stderr bytes.Buffer
+	if status := run(t.Context(), args, &stdout, &stderr); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr.String())
+	}
 	nothingLeft(t, postgresURL, redisURL)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	return stdout.String(), all
 }
 
 // withoutWhat parts the name of a figure from what is counted, which is "" for a rate.
@@ -135,12 +136,18 @@ func nothingLeft(t *testing.T, postgresURL, redisURL string) {
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
 	var databases int
-	err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_database WHERE starts_with(datname, 'fencepost-bench-')`).
+	err = conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_database WHERE datname ~ '^fencepost-(bench|peers)-'`).
 		Scan(&databases)
 	if err != nil || databases != 0 {
 		t.Errorf("%d databases were left behind (%v)", databases, err)
 	}
-	keys, err := testenv.RedisOn(t, redisURL).Keys(t.Context(), "*fencepost-bench-*").Result()
+	client := testenv.RedisOn(t, redisURL)
+	keys, err := client.Keys(t.Context(), "*fencepost-bench-*").Result()
+	if err == nil {
+		var more []string
+		more, err = client.Keys(t.Context(), "*fencepost-peers-*").Result()
+		keys = append(keys, more...)
+	}
 	if err != nil || len(keys) != 0 {
 		t.Errorf("%d keys were left behind, such as %v (%v)", len(keys), keys[:min(3, len(keys))], err)
 	}

@@ -22,27 +22,42 @@ const clients = 8
 const (
 	// hold and pause are how long a client of the hand-off holds the lock and then does without it.
 	hold, pause = 2 * time.Millisecond, 5 * time.Millisecond
-	// handoffSlice gives each client some sixty turns, so that one more or less is no unfairness.
-	handoffSlice = time.Second
-	callsSlice   = 200 * time.Millisecond
 )
 
 // peersSuite measures the lease beside other lock libraries.
 type peersSuite struct {
-	rounds int
-	only   string
+	rounds  int
+	seconds float64
+	only    string
+	waiters int
+	leases  int
+	ttl     time.Duration
 }
 
 func (s *peersSuite) flags(f *flag.FlagSet) {
 	f.IntVar(&s.rounds, "rounds", 9,
-		"how often each candidate plays hand-off for a second; calls have four rounds of 0.2 s for each of these")
+		"how often each candidate plays hand-off; calls have four rounds of a fifth of the time for each of these")
+	// A second gives each client some sixty turns, so that one more or less is no unfairness.
+	f.Float64Var(&s.seconds, "seconds", 1, "how long each candidate plays hand-off in a round")
+	f.IntVar(&s.waiters, "waiters", 1000, "how many wait for one name, beside eight")
+	f.IntVar(&s.leases, "leases", 100_000, "how many leases are held, beside a thousand")
+	f.DurationVar(&s.ttl, "ttl", 30*time.Second, "the TTL of leases that are held; they are watched for a third of it")
 	f.StringVar(&s.only, "only", "", "measure these alone, separated by commas: "+strings.Join(jobNames(), ", "))
 }
 
 func (s *peersSuite) validate() error {
 	const most = 10_000
-	if s.rounds < 1 || s.rounds > most {
+	switch {
+	case s.rounds < 1 || s.rounds > most:
 		return fmt.Errorf("-rounds %d is outside 1 to %d", s.rounds, most)
+	case !(s.seconds > 0 && s.seconds <= most):
+		return fmt.Errorf("-seconds %v is not above 0 and at most %d", s.seconds, most)
+	case s.waiters < clients:
+		return fmt.Errorf("-waiters %d is below %d", s.waiters, clients)
+	case s.leases < 1:
+		return fmt.Errorf("-leases %d is below 1", s.leases)
+	case s.ttl < time.Second:
+		return fmt.Errorf("-ttl %v is below a second", s.ttl)
 	}
 	return checkOnly(s.only, jobNames())
 }
@@ -51,12 +66,14 @@ func (s *peersSuite) jobs() []job {
 	return slices.DeleteFunc(jobs(), func(j job) bool { return !chosen(s.only, j.name) })
 }
 
+func (s *peersSuite) slice() time.Duration { return time.Duration(s.seconds * float64(time.Second)) }
+
 func (s *peersSuite) handoffPlan() handoff.Plan {
-	return handoff.Plan{Rounds: s.rounds, Slice: handoffSlice, Hold: hold, Pause: pause}
+	return handoff.Plan{Rounds: s.rounds, Slice: s.slice(), Hold: hold, Pause: pause}
 }
 
 func (s *peersSuite) callsPlan() measure.Plan {
-	return measure.Plan{Rounds: 4 * s.rounds, Slice: callsSlice, Workers: clients}
+	return measure.Plan{Rounds: 4 * s.rounds, Slice: s.slice() / 5, Workers: clients}
 }
 
 // patience is many times what a job should take.

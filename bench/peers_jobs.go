@@ -20,6 +20,9 @@ func jobs() []job {
 		{name: "handoff", measure: measureHandoff},
 		{name: "calls", measure: measureCalls},
 		{name: "quorum", measure: measureQuorum},
+		{name: "store", measure: measureStore},
+		{name: "waiters", measure: measureWaiters},
+		{name: "held", measure: measureHeld},
 	}
 }
 

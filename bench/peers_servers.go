@@ -23,7 +23,7 @@ type servers struct {
 }
 
 func startServers(ctx context.Context) (*servers, error) {
-	shared, err := services.Start(ctx, nil)
+	shared, err := services.Start(ctx, &services.Options{Durable: true})
 	if err != nil {
 		return nil, err
 	}
@@ -64,5 +64,6 @@ func (s *servers) removeKeys() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanUpPatience)
 	defer cancel()
 	client := redis.NewClient(opts)
-	return errors.Join(removeKeys(ctx, client, s.prefix+":*"), client.Close())
+	return errors.Join(removeKeys(ctx, client, s.prefix+":*"), removeKeys(ctx, client, "fencepost:"+s.prefix+":*"),
+		client.Close())
 }

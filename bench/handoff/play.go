@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ type Plan struct {
 	Slice time.Duration
 	// Hold and Pause are how long each holds the lock, and then does without it.
 	Hold, Pause time.Duration
+	// Grace is how long a client that waits at the end of a slice may go on: a lock that nobody holds any more is
+	// handed out within it, or not at all. Default one second.
+	Grace time.Duration
 }
 
 // turn is one client's hold of the lock.
@@ -33,8 +37,7 @@ type turn struct {
 	asked, got, leaving time.Time // before the call to lock, after it, and before the call to unlock
 }
 
-// grace is how long a client that waits at the end of a slice may go on: a lock that nobody holds any more
-// is handed out within it, or not at all.
+// grace is the default of Plan.Grace.
 const grace = time.Second
 
 // slice is what happened in one.
@@ -49,7 +52,7 @@ type slice struct {
 // cost the next round.
 func play(ctx context.Context, p Plan, clients []Lock) (slice, error) {
 	s := slice{end: time.Now().Add(p.Slice)}
-	ctx, cancel := context.WithDeadline(ctx, s.end.Add(grace))
+	ctx, cancel := context.WithDeadline(ctx, s.end.Add(cmp.Or(p.Grace, grace)))
 	defer cancel()
 	var holders atomic.Int32
 	players, errs := make([]client, len(clients)), make([]error, len(clients))
