@@ -6,12 +6,17 @@ import (
 	"slices"
 )
 
-// AcquireAll acquires the leases of several resources, all or none. It acquires and returns them in the order of the
-// resources' names, compared byte by byte. That order is the same for every caller, so callers with overlapping sets do
-// not deadlock. A resource named twice counts once. Pass the leases to [Store.Tx] and then to [ReleaseAll], or release
-// each one by itself.
+// AcquireAll acquires the leases of several resources, all or none. It waits for them, and returns them, in the order of
+// the resources' names, compared byte by byte. That order is the same for every caller, so callers with overlapping
+// sets do not deadlock. A resource named twice counts once. Pass the leases to [Store.Tx] and then to [ReleaseAll], or
+// release each one by itself.
 //
-// With AcquireOptions.NoWait the call returns ErrHeld at the first lease that another holder has, and releases those
+// If all of them are free, Redis is asked for all in one round trip (up to 128 together, see
+// [lease.Manager.TryAcquireAll]), and PostgreSQL claims all in one (up to 1,000 together). If another holder has one,
+// the leases behind it are given back at once; the call then waits for it, holding only those before it, and asks for
+// the rest again. Another caller may therefore find a lease held for a moment that this one does not keep.
+//
+// With AcquireOptions.NoWait the call returns ErrHeld for the first lease that another holder has, and releases those
 // that it has acquired.
 //
 // While the call waits for the next lease, it renews those that it has acquired; with NoRenewal they may expire in the
@@ -25,21 +30,21 @@ func (s *Store) AcquireAll(ctx context.Context, resources []string, opts *Acquir
 	if err != nil {
 		return nil, err
 	}
-	leases := make([]*Lease, 0, len(sorted))
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
 	bounded, add, stop := boundByAll(ctx)
 	defer stop()
-	for _, resource := range sorted {
-		l, err := s.Acquire(bounded, resource, opts)
-		if err != nil {
-			return nil, s.giveBack(ctx, leases, lostOr(leases, err))
+	a := &acquiring{store: s, opts: opts, add: add, leases: make([]*Lease, 0, len(sorted))}
+	for len(a.leases) < len(sorted) {
+		if err := a.next(bounded, sorted[len(a.leases):]); err != nil {
+			return nil, s.giveBack(ctx, a.leases, lostOr(a.leases, err))
 		}
-		leases = append(leases, l)
-		add(l) // once this one is lost, waiting for the rest is pointless
 	}
-	if err := over(leases); err != nil {
-		return nil, s.giveBack(ctx, leases, err)
+	if err := over(a.leases); err != nil {
+		return nil, s.giveBack(ctx, a.leases, err)
 	}
-	return leases, nil
+	return a.leases, nil
 }
 
 func (s *Store) sortedNames(ctx context.Context, resources []string) ([]string, error) {
@@ -62,9 +67,11 @@ func (s *Store) sortedNames(ctx context.Context, resources []string) ([]string, 
 
 // giveBack releases the leases, the last acquired first, and returns why.
 func (s *Store) giveBack(ctx context.Context, leases []*Lease, why error) error {
-	for _, l := range slices.Backward(leases) {
-		if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
-			s.opts.Logger.Warn("lease of an incomplete set not released", "resource", l.resource, "error", err)
+	backward := slices.Clone(leases)
+	slices.Reverse(backward)
+	for i, err := range releaseEach(ctx, backward) {
+		if err != nil && !errors.Is(err, ErrLost) {
+			s.opts.Logger.Warn("lease of an incomplete set not released", "resource", backward[i].resource, "error", err)
 		}
 	}
 	return why

@@ -114,6 +114,9 @@ func checked(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 type granter interface {
 	Acquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (*lease.Lease, error)
 	TryAcquire(ctx context.Context, resource string, ttl time.Duration, opts *lease.AcquireOptions) (*lease.Lease, error)
+	TryAcquireAll(
+		ctx context.Context, resources []string, ttl time.Duration, opts *lease.AcquireOptions,
+	) ([]*lease.Lease, []error)
 }
 
 type redisLocker struct{ granter granter }
@@ -134,6 +137,17 @@ func (r redisLocker) tryAcquire(
 	opts *lease.AcquireOptions,
 ) (grant, error) {
 	return asGrant(r.granter.TryAcquire(ctx, resource, ttl, opts))
+}
+
+func (r redisLocker) tryAcquireAll(
+	ctx context.Context, resources []string, ttl time.Duration, opts *lease.AcquireOptions,
+) ([]redisGrant, []error) {
+	leases, errs := r.granter.TryAcquireAll(ctx, resources, ttl, opts)
+	grants := make([]redisGrant, len(leases))
+	for i, l := range leases {
+		grants[i] = redisGrant{l}
+	}
+	return grants, errs
 }
 
 func asGrant(l *lease.Lease, err error) (grant, error) {

@@ -9,9 +9,12 @@ import (
 
 // backend is where leases live: one Redis, or a quorum of them.
 type backend interface {
-	// The first two do not block the caller.
+	// The first four do not block the caller. The All forms send several calls together and return their answers in the
+	// same order.
 	sendAcquire(ctx context.Context, r *request) future[grant]
 	sendRelease(ctx context.Context, id ident) future[string]
+	sendAcquireAll(ctx context.Context, all []*request) []future[grant]
+	sendReleaseAll(ctx context.Context, all []ident) []future[string]
 	// The others return the reply words of the scripts; see the reply constants.
 	runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error)
 	runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error)

@@ -57,6 +57,10 @@ type scriptCall struct {
 	err   error
 }
 
+func newScriptCall(ctx context.Context, script *redis.Script, keys []string, args ...any) *scriptCall {
+	return &scriptCall{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
+}
+
 // errNotSent is the error of a call whose caller left before it could be sent.
 var errNotSent = errors.New("given up before it was sent")
 
@@ -64,7 +68,7 @@ var errNotSent = errors.New("given up before it was sent")
 // is not made and ends with errNotSent: a server that hung and answers again must not grant leases to callers that have
 // left.
 func (b *batcher) take(ctx context.Context, script *redis.Script, keys []string, args ...any) *scriptCall {
-	p := &scriptCall{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
+	p := newScriptCall(ctx, script, keys, args...)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, p)

@@ -22,7 +22,7 @@ type hangSome struct {
 	spyHook
 	hanging   chan struct{}
 	resume    chan struct{}
-	pipelines atomic.Int32
+	pipelines atomic.Int32 // of scripts
 	calls     atomic.Int32 // scripts, alone or in pipelines
 }
 
@@ -53,7 +53,9 @@ func (h *hangSome) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h *hangSome) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pipelines.Add(1)
+		if strings.HasPrefix(cmds[0].Name(), "eval") { // a new connection introduces itself in a pipeline, too
+			h.pipelines.Add(1)
+		}
 		h.pass(cmds...)
 		return next(ctx, cmds)
 	}

@@ -84,6 +84,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := testenv.Cluster(t, nil)
 	t.Run("scripts loaded on one node only", func(t *testing.T) { aScriptOnOneNode(t, c) })
+	t.Run("many leases at once", func(t *testing.T) { manyOnACluster(t, c) })
 	t.Run("every legal name", func(t *testing.T) { t.Parallel(); everyNameOnACluster(t, c) })
 	t.Run("waiters are told across nodes", func(t *testing.T) { t.Parallel(); waitersOnACluster(t, c) })
 }

@@ -307,25 +307,34 @@ func (l *Lease) Release(ctx context.Context) error {
 	if renewing == nil {
 		answer = l.m.backend.sendRelease(detached, l.ident)
 	} else {
-		answer = async(func() (string, error) {
-			select { // one that hangs must not keep the release: it never creates a key
-			case <-renewing:
-			case <-time.After(hangingRenewal):
-			}
-			return l.m.backend.runRelease(detached, l.ident)
-		})
+		answer = l.releaseOnce(detached, renewing)
 	}
 	var err error
 	select {
 	case <-answer.done:
 		err = l.finishRelease(answer.value())
 	case <-timeout.C:
-		err = fmt.Errorf("%w: release %q: no answer within %v", ErrUnavailable, l.resource, l.m.opts.ReleaseTimeout)
+		err = l.unanswered()
 	}
 	if lost != nil {
 		return lost
 	}
 	return err
+}
+
+// releaseOnce sends the release once a renewal in flight has ended.
+func (l *Lease) releaseOnce(detached context.Context, renewing <-chan struct{}) future[string] {
+	return async(func() (string, error) {
+		select { // one that hangs must not keep the release: it never creates a key
+		case <-renewing:
+		case <-time.After(hangingRenewal):
+		}
+		return l.m.backend.runRelease(detached, l.ident)
+	})
+}
+
+func (l *Lease) unanswered() error {
+	return fmt.Errorf("%w: release %q: no answer within %v", ErrUnavailable, l.resource, l.m.opts.ReleaseTimeout)
 }
 
 // hangingRenewal is how long a release lets a renewal under way come to its end first.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencepost-pg/fencepost/internal/clock"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -123,29 +124,42 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interpret(ctx, "acquire", r.resource, err)
 	}
-	asked := *r
-	asked.nonce = token.NewNonce()
-	asked.secret = asked.nonce.Hex()
+	asked := r.anew()
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs from the try that
 	// reached the server.
 	start := m.opts.clock.now()
-	g, pending, err := m.backend.sendAcquire(ctx, &asked).await(ctx)
+	g, pending, err := m.backend.sendAcquire(ctx, asked).await(ctx)
 	r.noted(g.position)
+	return m.outcome(ctx, asked, start, g, pending, err)
+}
+
+// anew returns a request with a nonce of its own.
+func (r *request) anew() *request {
+	asked := *r
+	asked.nonce = token.NewNonce()
+	asked.secret = asked.nonce.Hex()
+	return &asked
+}
+
+// outcome makes a lease of the answer to an attempt that began at start, or cleans up after it.
+func (m *Manager) outcome(
+	ctx context.Context, asked *request, start clock.Instant, g grant, pending func() error, err error,
+) (*Lease, error) {
 	switch elapsed, _ := m.opts.clock.now().Since(start); {
 	case pending != nil:
 		m.backend.refresh()
-		m.abandon(ctx, &asked, pending)
-		return nil, interpret(ctx, "acquire", r.resource, ctx.Err())
+		m.abandon(ctx, asked, pending)
+		return nil, interpret(ctx, "acquire", asked.resource, ctx.Err())
 	case err != nil && mayHaveGranted(err):
-		m.abandon(ctx, &asked, nil)
+		m.abandon(ctx, asked, nil)
 		return nil, err
 	case err != nil:
 		return nil, err
-	case elapsed >= trusted(r.ttl):
-		m.abandon(ctx, &asked, nil)
-		return nil, &LostError{Resource: r.resource, Token: g.token, Reason: ReasonExpired}
+	case elapsed >= trusted(asked.ttl):
+		m.abandon(ctx, asked, nil)
+		return nil, &LostError{Resource: asked.resource, Token: g.token, Reason: ReasonExpired}
 	}
-	return m.newLease(ctx, &asked, g, start), nil
+	return m.newLease(ctx, asked, g, start), nil
 }
 
 // noted keeps the place for the next attempt. Redis may have to be reminded of it: Redis forgets a waiter whose

@@ -274,20 +274,15 @@ func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
 	if s.batcher == nil {
 		return async(func() (string, error) { return s.runRelease(ctx, id) })
 	}
-	p := s.batcher.take(
-		ctx,
-		s.release,
-		[]string{id.keys.lease, id.keys.queue},
-		id.secret,
-		s.channel,
-		s.reservation,
-		s.counts,
-		"0",
-	)
+	p := s.batcher.take(ctx, s.release, []string{id.keys.lease, id.keys.queue}, s.releaseArgs(id)...)
 	return future[string]{p.done, func() (string, error) {
 		word, _ := p.reply.(string)
 		return s.handedOn(id, word), interpret(ctx, "release", id.resource, p.err)
 	}}
+}
+
+func (s *scripts) releaseArgs(id ident) []any {
+	return []any{id.secret, s.channel, s.reservation, s.counts, "0"}
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {

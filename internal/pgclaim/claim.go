@@ -200,10 +200,7 @@ func QueueEnterAll(b *pgx.Batch, claims []Claim) {
 		QueueEnter(b, claims[0])
 		return
 	}
-	resources, tokens, nonces := make([]string, len(claims)), make([]int64, len(claims)), make([]string, len(claims))
-	for i, c := range claims {
-		resources[i], tokens[i], nonces[i] = c.Resource, int64(c.Token), c.Nonce.Hex()
-	}
+	resources, tokens, nonces := arraysOf(claims)
 	b.Queue(enterAllText, resources, tokens, nonces)
 }
 

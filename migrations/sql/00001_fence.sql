@@ -121,6 +121,81 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- claim_all makes the claims of several resources, each with the token and the nonce at the same place in the other
+-- arrays, without waiting for anybody: a resource whose gate another transaction has is left out.
+--   claimed  for each resource, what claim returns; NULL if its gate was taken, and then claim has to wait for it
+--   current  for each resource, what claim returns; NULL beside a claimed that is NULL
+-- Nobody waits here with a gate in hand, so the order of the resources does not matter, and callers with overlapping
+-- sets do not deadlock. Each claim holds one advisory lock until the transaction ends, so the callers bound the number.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.claim_all(
+    resources text[], tokens bigint[], nonces uuid[], label text DEFAULT '',
+    OUT claimed boolean[], OUT current bigint[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    max_step CONSTANT bigint := 1099511627776; -- 2^40
+    passed   boolean[]; -- the gate, as in claim
+    raised   bigint[];
+BEGIN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF cardinality(resources) > 0 IS NOT TRUE
+        OR (cardinality(tokens) = cardinality(resources) AND cardinality(nonces) = cardinality(resources)) IS NOT TRUE
+        OR EXISTS (SELECT FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
+                    WHERE (octet_length(c.resource) BETWEEN 1 AND 1024 AND c.token > 0) IS NOT TRUE OR c.nonce IS NULL)
+        OR (SELECT count(DISTINCT c COLLATE "C") FROM unnest(resources) AS c) <> cardinality(resources)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF002',
+            MESSAGE = 'claim_all needs different resources of 1 to 1024 bytes, and for each a positive token and a nonce';
+    END IF;
+    IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
+        PERFORM set_config('synchronous_commit', 'on', true); -- see claim
+    END IF;
+    -- A statement of its own: the others see what was committed before the gates were passed.
+    SELECT array_agg(pg_try_advisory_xact_lock(1179534160, hashtext(c.resource COLLATE "C")) ORDER BY c.n) INTO passed
+      FROM unnest(resources) WITH ORDINALITY AS c (resource, n);
+    WITH written AS (
+        UPDATE fencepost.fence AS f
+           SET token = c.token, nonce = c.nonce, label = coalesce(claim_all.label, ''), claimed_at = clock_timestamp()
+          FROM unnest(resources, tokens, nonces, passed) WITH ORDINALITY AS c (resource, token, nonce, passed, n)
+         WHERE c.passed AND f.resource = c.resource COLLATE "C"
+           AND f.token < c.token AND c.token - f.token <= max_step
+        RETURNING c.n)
+    SELECT array_agg(w.n) INTO raised FROM written AS w;
+    IF cardinality(raised) = cardinality(resources) THEN
+        claimed := array_fill(true, ARRAY[cardinality(resources)]);
+        current := tokens;
+        RETURN;
+    END IF;
+    WITH written AS (
+        INSERT INTO fencepost.fence AS f (resource, token, nonce, label, claimed_at)
+        SELECT c.resource, c.token, c.nonce, coalesce(claim_all.label, ''), clock_timestamp()
+          FROM unnest(resources, tokens, nonces, passed) AS c (resource, token, nonce, passed)
+         WHERE c.passed AND c.token <= max_step
+           AND NOT EXISTS (SELECT FROM fencepost.fence AS f WHERE f.resource = c.resource COLLATE "C")
+         ORDER BY c.resource COLLATE "C"
+            ON CONFLICT ON CONSTRAINT fence_pkey DO NOTHING
+        RETURNING 1)
+    SELECT raised || array_agg(w.one) INTO raised FROM written AS w (one);
+    IF cardinality(raised) = cardinality(resources) THEN
+        claimed := array_fill(true, ARRAY[cardinality(resources)]);
+        current := tokens;
+        RETURN;
+    END IF;
+    SELECT array_agg(CASE WHEN c.passed THEN coalesce(f.token = c.token AND f.nonce = c.nonce, false) END ORDER BY c.n),
+           array_agg(CASE WHEN c.passed THEN coalesce(f.token, 0) END ORDER BY c.n)
+      INTO claimed, current
+      FROM unnest(resources, tokens, nonces, passed) WITH ORDINALITY AS c (resource, token, nonce, passed, n)
+      LEFT JOIN fencepost.fence AS f ON f.resource = c.resource COLLATE "C";
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'fencepost', ''); -- see claim
+    END IF;
+END
+$body$;
+-- +goose StatementEnd
+
 -- refuse_claim says why guard refuses a claim that the fence does not carry. No fence carries an invalid claim.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.refuse_claim(resource text, token bigint, nonce uuid) RETURNS void
@@ -272,6 +347,7 @@ $body$;
 REVOKE ALL ON FUNCTION fencepost.refuse_encoding() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.entered_text(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.entered_setting(text) FROM PUBLIC;
@@ -281,6 +357,8 @@ REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC
 COMMENT ON FUNCTION fencepost.refuse_encoding() IS 'raises ZF002: the session''s client_encoding is not UTF8';
 COMMENT ON FUNCTION fencepost.claim(text, bigint, uuid, text) IS
     'raises the fence of a resource to a token above it; the same claim again is claimed again';
+COMMENT ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) IS
+    'claim for several resources, without waiting: a resource whose gate another transaction has is left out';
 COMMENT ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) IS
     'raises what guard has to say of a claim that the fence does not carry';
 COMMENT ON FUNCTION fencepost.guard(text, bigint, uuid) IS
@@ -321,6 +399,7 @@ DROP FUNCTION fencepost.entered_setting(text);
 DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
+DROP FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
 DROP FUNCTION fencepost.refuse_encoding();
 DROP TABLE fencepost.fence;

@@ -21,6 +21,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $body$
     VALUES
         ('application', true, 'fencepost.claim(text, bigint, uuid, text)'),
+        ('application', true, 'fencepost.claim_all(text[], bigint[], uuid[], text)'),
         ('application', true, 'fencepost.guard(text, bigint, uuid)'),
         ('application', true, 'fencepost.enter(text, bigint, uuid)'),
         ('application', true, 'fencepost.enter_all(text[], bigint[], uuid[])'),

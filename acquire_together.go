@@ -1,0 +1,188 @@
+package fencepost
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
+	"github.com/fencepost-pg/fencepost/lease"
+)
+
+// acquiring is one call that acquires several leases, in the order of their names.
+//
+// Invariant: while it waits for a lease, it holds only leases before it.
+type acquiring struct {
+	store  *Store
+	opts   *AcquireOptions
+	add    func(*Lease) // bounds the call by a lease
+	leases []*Lease     // acquired and claimed
+}
+
+// togetherLocker is a locker that asks for several resources at once, and does not wait. grants[i] is nil if errs[i] is
+// not.
+type togetherLocker interface {
+	tryAcquireAll(
+		ctx context.Context, resources []string, ttl time.Duration, opts *lease.AcquireOptions,
+	) (grants []redisGrant, errs []error)
+}
+
+// longestTogether bounds one request for several leases. After it, the leases are asked for one by one, which outlives a
+// server that does not answer.
+const longestTogether = 2 * time.Second
+
+// next acquires the leases of the next resources: all that are free before the first that is not, or else that one. It
+// adds at least one lease, or returns an error.
+func (a *acquiring) next(ctx context.Context, rest []string) error {
+	together, ok := a.store.locker.(togetherLocker)
+	if !ok || len(rest) == 1 {
+		return a.one(ctx, rest[0])
+	}
+	began := time.Now()
+	grants, first, err := a.free(ctx, together, rest)
+	added := make([]*Lease, 0, len(grants))
+	for i, g := range grants {
+		full, _ := a.store.qualify(rest[i]) // valid: see sortedNames
+		l := newLease(a.store, rest[i], full, g)
+		added = append(added, l)
+		a.add(l) // once this one is lost, waiting for the rest is pointless
+	}
+	a.leases = append(a.leases, added...)
+	if refused := a.store.claimTogether(ctx, added, grants, a.opts); refused != nil {
+		return a.refused(ctx, refused.lease.resource, began, refused.err)
+	}
+	for _, l := range added {
+		l.heldFor.begin()
+		a.store.acquired(ctx, l, time.Since(began))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrInvalid) || a.opts.noWait() || ctx.Err() != nil:
+		return a.refused(ctx, first, began, err)
+	}
+	return a.one(ctx, first)
+}
+
+// one acquires one lease by itself, and waits for it unless the options say otherwise.
+func (a *acquiring) one(ctx context.Context, resource string) error {
+	l, err := a.store.Acquire(ctx, resource, a.opts)
+	if err != nil {
+		return err
+	}
+	a.leases = append(a.leases, l)
+	a.add(l)
+	return nil
+}
+
+func (a *acquiring) refused(ctx context.Context, resource string, began time.Time, err error) error {
+	a.store.refusedAcquire(ctx, resource, time.Since(began), err)
+	return err
+}
+
+// free asks for all resources and keeps the grants before the first that was refused. If there is one, it returns the
+// resource, and why.
+func (a *acquiring) free(
+	ctx context.Context, together togetherLocker, rest []string,
+) (grants []redisGrant, first string, err error) {
+	ttl, o := a.store.leaseOptions(a.opts)
+	short, cancel := context.WithTimeout(ctx, longestTogether)
+	defer cancel()
+	grants, errs := together.tryAcquireAll(short, rest, ttl, o)
+	for i := range errs {
+		if errs[i] != nil {
+			giveBackGrants(ctx, a.store, grants[i:])
+			return grants[:i], rest[i], errs[i]
+		}
+	}
+	return grants, "", nil
+}
+
+// giveBackGrants releases grants that have no claim.
+func giveBackGrants(ctx context.Context, s *Store, grants []redisGrant) {
+	var leases []*lease.Lease
+	for _, g := range grants {
+		if g.Lease != nil {
+			leases = append(leases, g.Lease)
+		}
+	}
+	for i, err := range lease.ReleaseAll(ctx, leases) {
+		if err != nil && !errors.Is(err, ErrLost) {
+			s.opts.Logger.Warn("lease without a claim not released", "resource", leases[i].Resource(), "error", err)
+		}
+	}
+}
+
+// refusedClaim is a lease whose token could not be claimed.
+type refusedClaim struct {
+	lease *Lease
+	err   error
+}
+
+// claimTogether claims the tokens of leases that have just been granted, in as few statements as possible. What these
+// cannot claim is claimed one by one: a resource that other transactions have entered, a token that its fence refused,
+// and everything if PostgreSQL did not answer. ctx ends with the leases.
+func (s *Store) claimTogether(
+	ctx context.Context, leases []*Lease, grants []redisGrant, opts *AcquireOptions,
+) *refusedClaim {
+	terms := claimTerms{until: opts.claimUntil()}
+	for from := 0; from < len(leases); from += pgclaim.MaxTogether {
+		to := min(from+pgclaim.MaxTogether, len(leases))
+		claimed := s.raiseTogether(ctx, leases[from:to], grants[from:to])
+		for i := from; i < to; i++ {
+			l, g := leases[i], grants[i]
+			if claimed != nil && claimed[i-from] {
+				if err := l.Err(); err != nil { // a claim after the deadline is useless
+					return &refusedClaim{l, err}
+				}
+				continue
+			}
+			if err := s.claim(ctx, l, g, terms); err != nil {
+				return &refusedClaim{l, err}
+			}
+		}
+	}
+	return nil
+}
+
+// raiseTogether sends several claims in one transaction, and reports which of them were made. It returns nil if that is
+// unknown for all.
+func (s *Store) raiseTogether(ctx context.Context, leases []*Lease, grants []redisGrant) (claimed []bool) {
+	if len(leases) < 2 {
+		return nil
+	}
+	claims := make([]Claim, len(leases))
+	for i, l := range leases {
+		l.counterWasAbsent = grants[i].CounterWasAbsent()
+		claims[i] = Claim{Resource: l.full, Token: grants[i].Token(), Nonce: grants[i].Nonce()}
+	}
+	began := time.Now()
+	raised, err := s.raiseOnPool(ctx, leases, claims)
+	if err != nil {
+		return nil
+	}
+	claimed = make([]bool, len(leases))
+	for i, l := range leases {
+		if claimed[i] = raised[i].Claimed; claimed[i] {
+			l.setClaim(claims[i])
+			s.claimWait(ctx, l, claims[i].Token, time.Since(began))()
+		}
+	}
+	return claimed
+}
+
+// raiseOnPool checks the deadlines once it has a connection.
+func (s *Store) raiseOnPool(ctx context.Context, leases []*Lease, claims []Claim) ([]pgclaim.Raised, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	if err := over(leases); err != nil {
+		return nil, err
+	}
+	raised, err := pgclaim.RaiseAll(ctx, conn.Conn(), claims, leases[0].hold.Label())
+	fence.Discard(conn.Conn(), err)
+	return raised, err
+}
