@@ -8,6 +8,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencepost-pg/fencepost/bench/figure"
 	"github.com/fencepost-pg/fencepost/bench/library"
+	"github.com/fencepost-pg/fencepost/bench/page"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
@@ -29,20 +32,10 @@ func useTestServers(t *testing.T) (postgresURL, redisURL string) {
 	return postgresURL, redisURL
 }
 
-// row is what a reader of the JSON knows of a figure.
-type row struct {
-	Name    string
-	Value   float64
-	Unit    string
-	Against string
-	Ratio   float64
-	Target  *float64
-	Met     *bool
-}
-
 // TestEveryFigureIsMeasured runs the whole command for a very short time.
 func TestEveryFigureIsMeasured(t *testing.T) {
 	stdout, all := measured(t, "library", "-rounds", "2", "-seconds", "0.01", "-fences", "5000", "-rows", "1000")
+	onThePage(t, blockLibrary, all, strings.NewReplacer("5000 fences", "1000000 fences"))
 	const far = library.FarSuffix
 	targets := map[string]float64{
 		"SET NX PX + compare-and-delete": 0, "lease.Manager": 1,
@@ -90,7 +83,7 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 }
 
 // measured runs the command, which must leave nothing on the servers, and returns its tables and its figures.
-func measured(t *testing.T, args ...string) (tables string, all []row) {
+func measured(t *testing.T, args ...string) (tables string, all []figure.Figure) {
 	t.Helper()
 	postgresURL, redisURL := useTestServers(t)
 	path := filepath.Join(t.TempDir(), "figures.json")
@@ -108,6 +101,27 @@ func measured(t *testing.T, args ...string) (tables string, all []row) {
 		t.Fatal(err)
 	}
 	return stdout.String(), all
+}
+
+// onThePage compares what was measured with the rows of a block of docs/performance.md, which are of a longer run.
+func onThePage(t *testing.T, block string, measured []figure.Figure, longer *strings.Replacer) {
+	t.Helper()
+	text, err := os.ReadFile("../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := page.Rows(string(text), block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := page.RowsOf(measured)
+	for i := range want {
+		want[i] = longer.Replace(want[i])
+	}
+	if !slices.Equal(rows, want) {
+		t.Errorf("docs/performance.md has the rows\n%s\nand measured was\n%s\nWrite the page anew by bench page.",
+			strings.Join(rows, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // withoutWhat parts the name of a figure from what is counted, which is "" for a rate.

@@ -2,6 +2,7 @@
 //
 //	bench library [flags]    the library beside hand-written code
 //	bench peers [flags]      the lease beside other lock libraries and PostgreSQL's advisory locks
+//	bench page [flags]       no measurement: the figures of earlier runs, as the tables of docs/performance.md
 //
 // Each has flags of its own, which -help lists. With BENCH_JSON naming a file it also writes the figures there, as
 // a JSON array of objects with name, value, unit, against, ratio, target and met.

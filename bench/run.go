@@ -35,6 +35,8 @@ func suiteOf(name string) suite {
 		return &librarySuite{}
 	case "peers":
 		return &peersSuite{}
+	case "page":
+		return &pageSuite{}
 	default:
 		return nil
 	}
@@ -51,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	figures, err := s.measure(ctx, stdout, stderr)
-	if path := os.Getenv(envJSON); err == nil && path != "" {
+	if path := os.Getenv(envJSON); err == nil && path != "" && figures != nil {
 		err = figure.JSONFile(path, figures)
 	}
 	if err != nil {
@@ -72,7 +74,7 @@ func parse(args []string, stderr io.Writer) (suite, error) {
 		s = suiteOf(args[0])
 	}
 	if s == nil {
-		err := errors.New("say what to measure: library or peers, and its flags; library -help lists them")
+		err := errors.New("say what to measure: library or peers, and its flags, or page; library -help lists them")
 		complain(stderr, err)
 		return nil, err
 	}
