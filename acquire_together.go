@@ -44,7 +44,7 @@ func (a *acquiring) next(ctx context.Context, rest []string) error {
 	added := make([]*Lease, 0, len(grants))
 	for i, g := range grants {
 		full, _ := a.store.qualify(rest[i]) // valid: see sortedNames
-		l := newLease(a.store, rest[i], full, g)
+		l := newGrantedLease(a.store, rest[i], full, g)
 		added = append(added, l)
 		a.add(l) // once this one is lost, waiting for the rest is pointless
 	}

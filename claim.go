@@ -23,7 +23,11 @@ const claimTries = 5
 type claimTerms struct {
 	above token.Token // the claimed token must exceed this
 	until time.Time   // when it stops waiting for guarded transactions under older tokens; zero if only ctx ends the wait
+	raise raising     // makes the claim of a token; nil: a transaction of its own
 }
+
+// raising raises the fence to the token of a claim. See claimWait for tell.
+type raising func(ctx context.Context, l *Lease, c Claim, until time.Time) (tell func(), err error)
 
 // claim claims a token for a lease that has just been granted.
 func (s *Store) claim(ctx context.Context, l *Lease, g grant, terms claimTerms) error {
@@ -44,11 +48,16 @@ func (g redisGrant) claim(ctx context.Context, l *Lease, terms claimTerms) error
 			return err
 		}
 	}
+	raise := terms.raise
+	if raise == nil {
+		raise = l.store.raise
+	}
 	var last error
 	for range claimTries {
-		c := Claim{Resource: l.full, Token: g.Token(), Nonce: g.Nonce()}
+		// A lift to a row may have taken the lease above the grant's own number.
+		c := Claim{Resource: l.full, Token: max(g.Token(), l.Token()), Nonce: g.Nonce()}
 		var tell func()
-		tell, last = l.store.raise(ctx, l, c, terms.until)
+		tell, last = raise(ctx, l, c, terms.until)
 		tell()
 		at, refused := refusedAt(last)
 		switch {

@@ -7,7 +7,8 @@ import (
 )
 
 // DoOnce runs fn once for a key. It reads the ledger, acquires the lease of the resource with the store's settings,
-// runs [Once] under it, and releases it, even if fn panics or calls runtime.Goexit. A recorded result costs one round
+// does what [Once] does in a transaction that also claims the token, as in [Store.Do], and releases the lease, even if
+// fn panics or calls runtime.Goexit. A recorded result costs one round
 // trip to PostgreSQL. It needs no lease, so nothing is sent to Redis and the call does not wait for another holder.
 //
 // nil means that the work has been committed, by this call or an earlier one, even if the release failed. A failed
@@ -45,10 +46,5 @@ func (s *Store) doOnce(
 	if result, recorded, err = pgledger.Look(ctx, s.pool, e); err != nil || recorded {
 		return result, recorded, err
 	}
-	l, err := s.Acquire(ctx, resource, nil)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() { err = s.releaseAfterTx(ctx, l, err) }()
-	return s.doRecorded(ctx, l, e, work)
+	return s.doRecorded(ctx, e, work, func(o *TxOptions, fn TxFunc) error { return s.do(ctx, resource, full, o, fn) })
 }

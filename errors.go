@@ -20,8 +20,9 @@ var (
 	ErrUnavailable = token.ErrUnavailable
 	// ErrHeld: another holder has the lease (*HeldError), or its guarded transactions are still open (*FenceBusyError).
 	ErrHeld = token.ErrHeld
-	// ErrHeldByCaller: the caller itself already holds the lease, in an outer call that its context comes from, so it
-	// would wait forever. Nothing was sent. Use [Store.Join] to run work under the lease that is held.
+	// ErrHeldByCaller: the caller itself already holds the lease, in an outer call that its context comes from, or the
+	// lease is that of a [Store.Do] whose transaction is open, so the call would wait forever. Nothing was sent. Use
+	// [Store.Join] to run work under the lease that is held.
 	ErrHeldByCaller = errors.New("fencepost: held by the caller itself")
 	// ErrLost: this handle no longer owns its lease. The error is a *LostError.
 	ErrLost = token.ErrLost

@@ -12,14 +12,16 @@ import (
 
 // Events are functions that are called when something happens, for metrics, traces and alarms. A nil field is skipped
 // and costs nothing. No lock and no connection of the store is held during a call, except in Acquired of an
-// [AdvisoryTx], whose lease is its transaction. RenewedLate and Lost are called from goroutines of their own, and the
+// [AdvisoryTx], and in Acquired and ClaimWait of [Store.Do], [DoOnce] and [Store.Join]: these are called inside the
+// transaction, before its function, and must not wait for the store's pool. RenewedLate and Lost are called from goroutines of their own, and the
 // others by the call that they are about. They must be safe for concurrent use and must not block.
 //
 // The first argument of each is a context, so that a record can be linked to a trace. It is the context of the call,
 // which may have ended by then. RenewedLate and Lost get a context that does not end and that has the values of the
 // context with which the lease was acquired. Resources are without the namespace.
 type Events struct {
-	// Acquired: a lease was granted and its token claimed; waited is how long the call took.
+	// Acquired: a lease was granted and its token claimed; waited is how long that took. In Do the claim takes effect
+	// when the transaction commits. If the transaction is run again, Acquired is not called again.
 	Acquired func(ctx context.Context, resource string, tok Token, waited time.Duration)
 	// Refused: an acquire ended without a lease after waited. err is what the call returns; ErrHeld and ErrUnavailable
 	// are the errors to count. Calls that were refused before anything was sent (ErrInvalid, ErrHeldByCaller) are not
@@ -41,7 +43,8 @@ type Events struct {
 	Reseed func(ctx context.Context, resource string, tok, fence Token)
 	// Regression: Redis had a counter, but the fence refused its token, and the counter was moved.
 	Regression func(ctx context.Context, resource string, tok, fence Token)
-	// ClaimWait: how long a claim took, including the wait for transactions under older tokens.
+	// ClaimWait: how long a claim took, including the wait for transactions under older tokens. In Do it is called for
+	// each run of the transaction.
 	ClaimWait func(ctx context.Context, resource string, tok Token, took time.Duration)
 	// Retried: a transaction or a write met a serialization failure (40001) or a deadlock (40P01) and runs again,
 	// unless its context ends in the short pause before that. try is the number of the attempt that failed, counted
@@ -113,14 +116,20 @@ func (s *Store) outcomeUnknown(ctx context.Context, about subject, err error) {
 // holdTime measures how long a lease is held. It lets its release be reported only once.
 type holdTime struct {
 	mu    sync.Mutex
+	begun bool
 	since time.Time     // when it was acquired; zero before, and after its release has been reported
 	held  time.Duration // until the first release; 0 before
 }
 
-func (h *holdTime) begin() {
+// begin reports whether this is the first call.
+func (h *holdTime) begin() (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.since = time.Now()
+	if h.begun {
+		return false
+	}
+	h.begun, h.since = true, time.Now()
+	return true
 }
 
 // releasing records when the lease was first released.

@@ -81,6 +81,11 @@ func (s *Store) checkHeld(ctx context.Context, resource, full string) error {
 // checkNested refuses a transaction under a lease that guards an open transaction of an outer call. The inner
 // transaction would wait for rows that the outer one has locked, and for claims that wait for the outer one.
 func (s *Store) checkNested(ctx context.Context, leases []*Lease) error {
+	for _, l := range leases {
+		if err := l.checkClaimed(); err != nil {
+			return err
+		}
+	}
 	for h := heldIn(ctx); h != nil; h = h.outer {
 		if !h.inTx() {
 			continue

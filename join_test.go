@@ -100,6 +100,9 @@ func TestCase38_JoinedWorkThatFailsIsUndoneAlone(t *testing.T) {
 		"a panic":           {func(context.Context, pgx.Tx) error { panic(failed) }, failed},
 	} {
 		resource := "invoice-" + name
+		if err := b.store.Do(t.Context(), resource, setValue("makes the fence, so that others see it")); err != nil {
+			t.Fatal(err)
+		}
 		err := b.store.Do(t.Context(), resource, func(ctx context.Context, tx pgx.Tx) error {
 			if err := insert(name+"/kept")(ctx, tx); err != nil {
 				return err

@@ -130,17 +130,17 @@ func (s *Store) lookAndDo(
 	case recorded:
 		return result, true, nil
 	}
-	return s.doRecorded(ctx, l, e, work)
+	return s.doRecorded(ctx, e, work, func(o *TxOptions, fn TxFunc) error { return s.TxWith(ctx, o, fn, l) })
 }
 
-// doRecorded does the work and records its result in one transaction, unless the ledger has one by then. If the outcome
-// is unknown, it reads the ledger once more.
+// doRecorded does the work and records its result in one guarded transaction, which inTx runs, unless the ledger has a
+// result by then. If the outcome is unknown, it reads the ledger once more.
 func (s *Store) doRecorded(
-	ctx context.Context, l *Lease, e pgledger.Entry, work OnceFunc[[]byte],
+	ctx context.Context, e pgledger.Entry, work OnceFunc[[]byte], inTx func(*TxOptions, TxFunc) error,
 ) (result []byte, recorded bool, err error) {
 	var begun *pgledger.Begun // of the current attempt
 	begin := &TxOptions{first: func(b *pgx.Batch) { begun = pgledger.QueueBegin(b, e) }}
-	err = s.TxWith(ctx, begin, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err = inTx(begin, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if result, recorded = begun.Result, begun.Done; recorded {
 			return nil
 		}
@@ -148,7 +148,7 @@ func (s *Store) doRecorded(
 			return err
 		}
 		return pgledger.End(ctx, tx, e, result)
-	}, l)
+	})
 	if errors.Is(err, ErrOutcomeUnknown) {
 		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.SettleFor)
 		defer cancel()

@@ -214,20 +214,35 @@ func (s *Store) grant(ctx context.Context, resource string, opts *AcquireOptions
 
 // obtain takes a lease and claims its token. After an error nothing is held.
 func (s *Store) obtain(ctx context.Context, resource, full string, opts *AcquireOptions, take take) (*Lease, error) {
-	ttl, o := s.leaseOptions(opts)
-	h, err := take(ctx, resource, ttl, o)
+	l, h, err := s.take(ctx, resource, full, opts, take)
 	if err != nil {
 		return nil, err
 	}
-	l := newGrantedLease(s, resource, full, h)
 	if err := s.claim(ctx, l, h, claimTerms{until: opts.claimUntil()}); err != nil {
-		if released := h.Release(ctx); released != nil && !errors.Is(released, ErrLost) {
-			s.opts.Logger.Warn("lease without a claim not released", "resource", resource, "error", released)
-		}
+		s.releaseUnclaimed(ctx, l)
 		return nil, err
 	}
-	l.heldFor.begin()
+	_ = l.heldFor.begin()
 	return l, nil
+}
+
+// take takes a lease whose token has not been claimed.
+func (s *Store) take(
+	ctx context.Context, resource, full string, opts *AcquireOptions, take take,
+) (*Lease, grant, error) {
+	ttl, o := s.leaseOptions(opts)
+	h, err := take(ctx, resource, ttl, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return newGrantedLease(s, resource, full, h), h, nil
+}
+
+// releaseUnclaimed releases a lease whose token could not be claimed.
+func (s *Store) releaseUnclaimed(ctx context.Context, l *Lease) {
+	if err := l.grant.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+		s.opts.Logger.Warn("lease without a claim not released", "resource", l.resource, "error", err)
+	}
 }
 
 // FullName returns a resource's name with the store's namespace before it. The resource's fence has this name, the SQL

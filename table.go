@@ -114,14 +114,22 @@ func (t *Table[T]) resource(buf []byte, key Key) ([]byte, Key, error) {
 	return t.rule.resource(buf, key)
 }
 
+// takes refuses a lease under which the table's own transactions cannot write.
+func (t *Table[T]) takes(l *Lease) error {
+	if l == nil || l.store != t.store {
+		return invalidf("the lease is nil or of another store")
+	}
+	return l.checkClaimed()
+}
+
 // check refuses invalid arguments before anything is sent, and a lease that is over. It returns the key in the form in
 // which it is sent (see rule.resource).
 func (t *Table[T]) check(ctx context.Context, l *Lease, key Key) (Key, error) {
 	if err := outsideTx(ctx); err != nil {
 		return nil, err
 	}
-	if l == nil || l.store != t.store {
-		return nil, invalidf("the lease is nil or of another store")
+	if err := t.takes(l); err != nil {
+		return nil, err
 	}
 	var room [64]byte
 	text, key, err := t.resource(room[:0], key)

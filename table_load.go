@@ -37,8 +37,8 @@ func (t *Table[T]) Load(
 	if err := outsideTx(ctx); err != nil {
 		return 0, err
 	}
-	if l == nil || l.store != t.store {
-		return 0, invalidf("the lease is nil or of another store")
+	if err := t.takes(l); err != nil {
+		return 0, err
 	}
 	if source == nil {
 		return 0, invalidf("a load without a source")

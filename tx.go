@@ -93,25 +93,3 @@ func (s *Store) sorted(leases []*Lease) ([]*Lease, error) {
 	slices.SortFunc(sorted, func(a, b *Lease) int { return cmp.Compare(a.full, b.full) })
 	return slices.Compact(sorted), nil
 }
-
-// Do acquires the lease of a resource, runs fn in a transaction guarded by it, and releases the lease afterwards, even
-// if fn panics or calls runtime.Goexit. nil means committed, even if the release failed. A failed release is logged,
-// and the lease then ends with its TTL.
-//
-// If ctx shows that the caller already holds the lease, because Do is called inside a Do or a Tx, or under
-// [Lease.Context], Do returns ErrHeldByCaller at once. See [Store.Join].
-//
-// Other errors are those of Acquire and Tx, and ErrInvalid for a nil fn, before anything is sent. If the work fails and
-// the release fails as well, errors.Is finds both errors. ErrOutcomeUnknown is returned without the error of the
-// release. ctx bounds acquiring and the transaction, but not the release.
-func (s *Store) Do(ctx context.Context, resource string, fn TxFunc) (err error) {
-	if fn == nil {
-		return invalidf("a transaction without a function")
-	}
-	l, err := s.Acquire(ctx, resource, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = s.releaseAfterTx(ctx, l, err) }()
-	return s.Tx(ctx, fn, l)
-}

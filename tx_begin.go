@@ -11,6 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/encoding"
 	"github.com/fencepost-pg/fencepost/internal/pgclaim"
 	"github.com/fencepost-pg/fencepost/internal/pgcommit"
+	"github.com/fencepost-pg/fencepost/internal/pgerr"
 )
 
 // enter begins a transaction that is guarded by the leases. It begins again if a guard failed only because another
@@ -53,7 +54,7 @@ func (r *txRun) begin(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
 		if r.opts.ReadOnly {
 			b.Queue(`SET TRANSACTION READ ONLY`)
 		}
-		tx, err := sendBegin(ctx, conn, &b)
+		tx, err := sendBegin(ctx, conn, &b, "guard")
 		return tx, mark, err
 	})
 }
@@ -85,8 +86,8 @@ func boundIdle(b *pgx.Batch, maxIdle time.Duration) {
 		strconv.FormatInt(maxIdle.Milliseconds(), 10))
 }
 
-// sendBegin sends the batch that opens a guarded transaction.
-func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Tx, error) {
+// sendBegin sends the batch that opens a guarded transaction. The verb says in errors what the batch does.
+func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, verb string) (pgx.Tx, error) {
 	if problem := encoding.Problem(conn.PgConn()); problem != "" {
 		return nil, invalidf("%s", problem)
 	}
@@ -94,7 +95,7 @@ func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (pgx.Tx, error
 	tx := results.Tx()
 	if err := results.Close(); err != nil {
 		rollback(ctx, tx)
-		return nil, pgclaim.OwnError(ctx, err)
+		return nil, pgerr.InterpretOwn(ctx, verb, err)
 	}
 	return tx, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/pgcommit"
@@ -39,7 +40,8 @@ type txRun struct {
 	store  *Store
 	leases []*Lease // in the order of their resources; the transaction is not committed once one of them is over
 	opts   TxOptions
-	open   opening // begins the transaction instead of enter, if not nil
+	open   opening      // begins the transaction instead of enter, if not nil
+	folded *foldedClaim // which the transaction makes by itself; nil if the leases have been claimed
 	fn     TxFunc
 
 	handed *guardedTx // the transaction that the last attempt passed to the function
@@ -71,28 +73,14 @@ func (r *txRun) attempt(ctx context.Context) error {
 
 // run runs the transaction once. It returns the mark of a transaction whose outcome only PostgreSQL knows.
 func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
-	if err := over(r.leases); err != nil {
-		return nil, err
-	}
-	conn, err := r.store.pool.Acquire(ctx)
+	conn, t, err := r.start(ctx)
 	if err != nil {
-		return nil, lostOr(r.leases, fmt.Errorf("%w: begin: %w", ErrUnavailable, err))
+		return nil, err
 	}
 	defer func() {
-		fence.Discard(conn.Conn(), err)
-		conn.Release()
+		returnConn(conn, err)
+		r.folded.ended()
 	}()
-	if err := over(r.leases); err != nil {
-		return nil, err
-	}
-	open := r.open
-	if open == nil {
-		open = r.enter
-	}
-	t := newGuardedTx(r.leases)
-	if err := open(ctx, conn.Conn(), t); err != nil {
-		return nil, lostOr(r.leases, err)
-	}
 	defer rollback(ctx, t.Tx) // no effect after a commit
 	r.handed = t
 	if err := call(ctx, r.fn, t, heldIn(ctx).leases); err != nil {
@@ -109,6 +97,44 @@ func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
 		return nil, nil
 	}
 	return nil, lostOr(r.leases, idleIsLost(r.leases, err))
+}
+
+// start begins the transaction on a connection of the pool.
+func (r *txRun) start(ctx context.Context) (conn *pgxpool.Conn, t *guardedTx, err error) {
+	switch {
+	case r.folded != nil:
+		return r.folded.start(ctx, r)
+	case r.open != nil:
+		return r.startWith(ctx, r.open)
+	}
+	return r.startWith(ctx, r.enter)
+}
+
+// startWith gets a connection and begins a transaction on it. It checks the deadline once it has the connection.
+func (r *txRun) startWith(ctx context.Context, open opening) (conn *pgxpool.Conn, t *guardedTx, err error) {
+	if err := over(r.leases); err != nil {
+		return nil, nil, err
+	}
+	conn, err = r.store.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, lostOr(r.leases, fmt.Errorf("%w: begin: %w", ErrUnavailable, err))
+	}
+	if err := over(r.leases); err != nil {
+		conn.Release()
+		return nil, nil, err
+	}
+	t = newGuardedTx(r.leases)
+	if err := open(ctx, conn.Conn(), t); err != nil {
+		returnConn(conn, err)
+		return nil, nil, lostOr(r.leases, err)
+	}
+	return conn, t, nil
+}
+
+// returnConn returns a connection to the pool, or destroys it if err shows that it is of no use.
+func returnConn(conn *pgxpool.Conn, err error) {
+	fence.Discard(conn.Conn(), err)
+	conn.Release()
 }
 
 // call runs the function, under a context that records the transaction. If it returns nil, the transaction is still
