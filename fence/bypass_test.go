@@ -337,4 +337,22 @@ func TestCase34_WithoutASecretNothingOpens(t *testing.T) {
 	}
 }
 
+// A grant to PUBLIC chooses nobody, so nobody passes by it, those who are named beside it included: a grant by name to a
+// function without an ACL, as a dump without privileges leaves it, writes one to PUBLIC along with it.
+func TestCase35_WhatEverybodyMayCallOpensNothing(t *testing.T) {
+	t.Parallel()
+	b := borrow(t)
+	const call, write = `SELECT fencepost.bypass('x')`, `UPDATE app.item SET value = 'x' WHERE id = 1`
+	for _, to := range []string{"PUBLIC", b.appRole} {
+		fencetest.Exec(t, b.admin, `GRANT EXECUTE ON FUNCTION fencepost.bypass(text) TO `+to)
+		want := "42501"
+		if to != "PUBLIC" {
+			want = "" // the control: named, and nobody else beside
+		}
+		wantState(t, runAll(t.Context(), b.app, call, write), want)
+		wantState(t, runAll(t.Context(), b.operator, call, write), want)
+		fencetest.Exec(t, b.admin, `REVOKE EXECUTE ON FUNCTION fencepost.bypass(text) FROM PUBLIC`)
+	}
+}
+
 func literal(s string) string { return `'` + s + `'` }
