@@ -9,10 +9,11 @@ import (
 
 // backend is where leases live: one Redis, or a quorum of them.
 type backend interface {
-	// The first four do not block the caller. The All forms send several calls together and return their answers in the
-	// same order.
-	sendAcquire(ctx context.Context, r *request) future[grant]
-	sendRelease(ctx context.Context, id ident) future[string]
+	// The first two return early when ctx ends, or once r.within or within has passed. pending is then not nil: it waits
+	// for the call to end and returns its error.
+	acquire(ctx context.Context, r *request) (g grant, pending func() error, err error)
+	release(ctx context.Context, id ident, within time.Duration) (answer string, pending func() error, err error)
+	// The All forms send several calls together, do not block the caller, and return their answers in the same order.
 	sendAcquireAll(ctx context.Context, all []*request) []future[grant]
 	sendReleaseAll(ctx context.Context, all []ident) []future[string]
 	// The others return the reply words of the scripts; see the reply constants.

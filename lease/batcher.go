@@ -3,9 +3,9 @@ package lease
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,11 +23,17 @@ type batcher struct {
 	senders  int
 	watchdog *time.Timer // fires while calls wait; nil or stopped if none do
 	watching bool        // the watchdog is set
+
+	used  sync.Pool // of calls that have ended
+	start func()    // send; made once
 }
 
 const (
-	// fewSenders is the number of senders for a server that answers. The fewer, the more calls travel together.
+	// fewSenders start for a call each. More calls at a time wait for a sender to come back, and travel together.
 	fewSenders = 4
+	// someSenders is the most for a server that answers. A sender that comes back and finds calls waiting need not be
+	// started or woken, which costs more than the pipeline; and with several under way, the server is never idle.
+	someSenders = 8
 	// manySenders bounds the senders while some of them hang.
 	manySenders = 16
 	// watchdogAfter is how long a call waits for senders that may hang, before another sender starts.
@@ -42,39 +48,49 @@ func newBatcher(client redis.UniversalClient, t *trips) *batcher {
 	if !ok {
 		return nil
 	}
-	return &batcher{client: one, trips: t}
+	b := &batcher{client: one, trips: t}
+	b.start = b.send
+	return b
 }
 
-// scriptCall is one call of a script.
+// scriptCall is one call of a script. It is used again once its caller has read the reply.
 type scriptCall struct {
-	ctx    context.Context //nolint:containedctx // the caller's; it does not end a call once sent
-	script *redis.Script
-	keys   []string
-	args   []any
+	ctx      context.Context //nolint:containedctx // the caller's; it does not end a call once sent
+	detached context.Context //nolint:containedctx // ctx without its end
+	script   *script
+	command  []any
+	left     atomic.Bool // the caller has left; a call that has not been sent is not made
 
-	done  chan struct{} // closed once reply and err are set
+	done  chan struct{} // receives once reply and err are set
+	limit *time.Timer   // nil before the first call that has a time limit
 	reply any
 	err   error
 }
 
-func newScriptCall(ctx context.Context, script *redis.Script, keys []string, args ...any) *scriptCall {
-	return &scriptCall{ctx: ctx, script: script, keys: keys, args: args, done: make(chan struct{})}
+// newScriptCall returns a call that is used once.
+func newScriptCall(ctx, detached context.Context, script *script, command []any) *scriptCall {
+	return &scriptCall{ctx: ctx, detached: detached, script: script, command: command, done: make(chan struct{}, 1)}
 }
 
 // errNotSent is the error of a call whose caller left before it could be sent.
 var errNotSent = errors.New("given up before it was sent")
 
-// take queues a call and returns at once. ctx supplies the call's values. If ctx ends before the call is sent, the call
-// is not made and ends with errNotSent: a server that hung and answers again must not grant leases to callers that have
-// left.
-func (b *batcher) take(ctx context.Context, script *redis.Script, keys []string, args ...any) *scriptCall {
-	p := newScriptCall(ctx, script, keys, args...)
+// take queues a call and returns at once. detached, which is ctx without its end, supplies the call's values. If ctx
+// ends before the call is sent, the call is not made and ends with errNotSent: a server that hung and answers again must
+// not grant leases to callers that have left.
+func (b *batcher) take(ctx, detached context.Context, script *script, command []any) *scriptCall {
+	p, used := b.used.Get().(*scriptCall)
+	if !used {
+		p = newScriptCall(ctx, detached, script, command)
+	} else {
+		p.ctx, p.detached, p.script, p.command = ctx, detached, script, command
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, p)
-	if b.senders < fewSenders {
+	if b.senders < fewSenders || b.senders < someSenders && 2*len(b.waiting) > b.senders {
 		b.senders++
-		go b.send()
+		go b.start()
 	} else if !b.watching {
 		b.watch()
 	}
@@ -101,47 +117,94 @@ func (b *batcher) sendAnother() {
 	}
 	if b.senders < manySenders {
 		b.senders++
-		go b.send()
+		go b.start()
 	}
 	b.watch()
 }
 
 // send sends the calls that wait, and returns once the queue is empty.
 func (b *batcher) send() {
+	var room [maxTogether]*scriptCall
 	for {
-		runtime.Gosched() // a caller that was just answered may make another call
-		batch := b.next()
+		batch := b.next(room[:0])
 		if len(batch) == 0 {
 			return
 		}
 		b.deliver(batch)
+		clear(batch)
 	}
 }
 
-// next takes the next batch off the queue. If the queue is empty, the sender exits.
-func (b *batcher) next() []*scriptCall {
+// next moves the next batch from the queue to room. If the queue is empty, the sender exits.
+func (b *batcher) next(room []*scriptCall) []*scriptCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.waiting) > 0 {
-		batch := b.waiting[:min(len(b.waiting), maxTogether)]
-		b.waiting = b.waiting[len(batch):]
+		n := min(len(b.waiting), maxTogether)
+		batch := append(room, b.waiting[:n]...)
+		b.waiting = slices.Delete(b.waiting, 0, n)
 		if batch = slices.DeleteFunc(batch, (*scriptCall).givenUp); len(batch) > 0 {
 			return batch
 		}
 	}
-	b.waiting = nil
 	b.senders--
 	return nil
 }
 
 // givenUp ends a call whose caller has left, and reports whether it did.
 func (p *scriptCall) givenUp() bool {
-	if p.ctx.Err() == nil {
+	if p.ctx.Err() == nil && !p.left.Load() {
 		return false
 	}
-	p.err = errNotSent
-	close(p.done)
+	p.end(nil, errNotSent)
 	return true
+}
+
+func (p *scriptCall) end(reply any, err error) {
+	p.reply, p.err = reply, err
+	p.done <- struct{}{}
+}
+
+// await waits for the reply of a call, until ctx ends or the time limit has passed; 0 is no limit. If there is no reply
+// by then, pending is not nil: it waits for the call to end and returns its error.
+func (b *batcher) await(
+	ctx context.Context,
+	p *scriptCall,
+	within time.Duration,
+) (reply any, pending func() error, err error) {
+	var late <-chan time.Time
+	if within > 0 {
+		p.arm(within)
+		defer p.limit.Stop()
+		late = p.limit.C
+	}
+	select {
+	case <-p.done:
+		reply, err = b.recycle(p)
+		return reply, nil, err
+	case <-ctx.Done():
+	case <-late:
+	}
+	return nil, func() error {
+		<-p.done
+		return p.err
+	}, nil
+}
+
+func (p *scriptCall) arm(d time.Duration) {
+	if p.limit == nil {
+		p.limit = time.NewTimer(d)
+	} else {
+		p.limit.Reset(d)
+	}
+}
+
+// recycle takes the result of a call that has ended, for another call to use it. Nobody else may hold on to it.
+func (b *batcher) recycle(p *scriptCall) (reply any, err error) {
+	reply, err = p.reply, p.err
+	p.ctx, p.detached, p.script, p.command, p.reply, p.err = nil, nil, nil, nil, nil, nil
+	b.used.Put(p)
+	return reply, err
 }
 
 // deliver sends calls together. go-redis gets the context values of the first caller for all of them.
@@ -154,25 +217,25 @@ func (b *batcher) deliver(batch []*scriptCall) {
 	pipe := b.client.Pipeline()
 	answers := make([]*redis.Cmd, len(batch))
 	for i, p := range batch {
-		answers[i] = pipe.EvalSha(p.ctx, p.script.Hash(), p.keys, p.args...)
+		answers[i] = evaluation(p.detached, p.command)
+		_ = pipe.Process(p.detached, answers[i]) // it is queued
 	}
-	_, err := pipe.Exec(context.WithoutCancel(batch[0].ctx)) // each command has its own error
+	_, err := pipe.Exec(batch[0].detached) // each command has its own error
 	b.trips.ended(began, err)
 	for i, p := range batch {
 		if err := answers[i].Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			go b.run(p, time.Now()) // a pipeline does not fall back by itself
 			continue
 		}
-		p.reply, p.err = answers[i].Result()
-		close(p.done)
+		p.end(answers[i].Result())
 	}
 }
 
 // run sends one call alone.
 func (b *batcher) run(p *scriptCall, began time.Time) {
-	p.reply, p.err = p.script.Run(context.WithoutCancel(p.ctx), b.client, p.keys, p.args...).Result()
-	b.trips.ended(began, p.err)
-	close(p.done)
+	reply, err := p.script.run(p.detached, b.client, p.command)
+	b.trips.ended(began, err)
+	p.end(reply, err)
 }
 
 // future is the result of a call that may be in flight.
@@ -193,30 +256,41 @@ func async[T any](call func() (T, error)) future[T] {
 	return future[T]{done, func() (T, error) { return value, err }}
 }
 
-// settled is the future of a call that has already ended.
-func settled[T any](value T, err error) future[T] {
-	done := make(chan struct{})
-	close(done)
-	return future[T]{done, func() (T, error) { return value, err }}
-}
-
-// await returns early when ctx ends. It then returns neither a value nor an error, and pending is not nil: pending
-// waits for the call to end and returns its error.
-func (f future[T]) await(ctx context.Context) (value T, pending func() error, err error) {
+// await returns early when ctx ends or the time limit has passed; 0 is no limit. It then returns neither a value nor an
+// error, and pending is not nil: pending waits for the call to end and returns its error.
+func (f future[T]) await(ctx context.Context, limit time.Duration) (value T, pending func() error, err error) {
+	var late <-chan time.Time
+	if limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		late = t.C
+	}
 	select {
 	case <-f.done:
 		value, err = f.value()
 		return value, nil, err
 	case <-ctx.Done():
-		return value, func() error {
-			_, err := f.wait()
-			return err
-		}, nil
+	case <-late:
 	}
+	return value, func() error {
+		<-f.done
+		_, err := f.value()
+		return err
+	}, nil
 }
 
-// wait returns the result of the call once it has ended.
-func (f future[T]) wait() (T, error) {
-	<-f.done
-	return f.value()
+// bounded returns ctx with a time limit; 0 is no limit.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// detach returns ctx without its end.
+func detach(ctx context.Context) context.Context {
+	if ctx.Done() == nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }

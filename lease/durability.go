@@ -14,22 +14,17 @@ import (
 // round trip.
 func (s *scripts) runConfirmed(
 	ctx context.Context,
-	script *redis.Script,
-	keys []string,
-	args ...any,
+	script *script,
+	command []any,
 ) (reply any, waited time.Duration, err error) {
 	if !s.durability.asked() {
-		reply, err = script.Run(ctx, s.client, keys, args...).Result()
+		reply, err = script.run(ctx, s.client, command)
 		return reply, 0, err
 	}
-	p := s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
-		return script.EvalSha(ctx, pipe, keys, args...)
-	})
+	p := s.pipelined(ctx, evaluation(ctx, command))
 	if redis.HasErrorPrefix(p.err, "NOSCRIPT") { // a pipeline does not fall back by itself
 		waited = p.waited
-		p = s.pipelined(ctx, func(pipe redis.Pipeliner) *redis.Cmd {
-			return script.Eval(ctx, pipe, keys, args...)
-		})
+		p = s.pipelined(ctx, evaluation(ctx, script.withSource(command)))
 	}
 	waited += p.waited
 	if p.err != nil {
@@ -49,9 +44,9 @@ type confirmation struct {
 	waited      time.Duration
 }
 
-func (s *scripts) pipelined(ctx context.Context, eval func(redis.Pipeliner) *redis.Cmd) confirmation {
+func (s *scripts) pipelined(ctx context.Context, script *redis.Cmd) confirmation {
 	pipe := s.client.Pipeline()
-	script := eval(pipe)
+	_ = pipe.Process(ctx, script) // it is queued
 	before := pipe.Time(ctx)
 	var wait *redis.Cmd
 	ms := s.durability.Timeout.Milliseconds()

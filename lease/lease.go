@@ -54,14 +54,14 @@ type Lease struct {
 	heapIndex int // -1 if the lease is not in the heap
 }
 
-func (m *Manager) newLease(ctx context.Context, r *request, g grant, start clock.Instant) *Lease {
+func (m *Manager) newLease(r *request, g grant, start clock.Instant) *Lease {
 	l := &Lease{
 		ident:            r.ident,
 		m:                m,
 		label:            r.label,
 		nonce:            r.nonce,
 		counterWasAbsent: g.absent,
-		parent:           context.WithoutCancel(ctx),
+		parent:           r.detached,
 		every:            r.every,
 		maxHold:          r.maxHold,
 		progress:         r.progress,
@@ -300,21 +300,19 @@ func (l *Lease) Release(ctx context.Context) error {
 	if removed {
 		return nil
 	}
-	detached := context.WithoutCancel(ctx)
-	timeout := time.NewTimer(l.m.opts.ReleaseTimeout)
-	defer timeout.Stop()
-	var answer future[string]
-	if renewing == nil {
-		answer = l.m.backend.sendRelease(detached, l.ident)
-	} else {
-		answer = l.releaseOnce(detached, renewing)
-	}
+	detached, within := detach(ctx), l.m.opts.ReleaseTimeout
+	var answer string
+	var pending func() error
 	var err error
-	select {
-	case <-answer.done:
-		err = l.finishRelease(answer.value())
-	case <-timeout.C:
+	if renewing == nil {
+		answer, pending, err = l.m.backend.release(detached, l.ident, within)
+	} else {
+		answer, pending, err = l.releaseOnce(detached, renewing).await(detached, within)
+	}
+	if pending != nil {
 		err = l.unanswered()
+	} else {
+		err = l.finishRelease(answer, err)
 	}
 	if lost != nil {
 		return lost

@@ -40,7 +40,7 @@ func NewManager(client redis.UniversalClient, opts *Options) (*Manager, error) {
 		return nil, invalidf("a Durability needs a *redis.Client, not a %T", client)
 	}
 	s := newScripts(client, v)
-	return &Manager{backend: &s, opts: v, keeper: newKeeper(&s, v.clock), subscriber: newSubscriber(client, v.Prefix)}, nil
+	return &Manager{backend: s, opts: v, keeper: newKeeper(s, v.clock), subscriber: newSubscriber(client, v.Prefix)}, nil
 }
 
 // checkClient refuses clients that cannot hold leases. A nil pointer in the interface is a nil client too.
@@ -60,7 +60,9 @@ type request struct {
 	nonce    token.Nonce
 	label    string
 	ttl      time.Duration
-	every    time.Duration // 0: not renewed
+	within   time.Duration   // of one attempt; 0: only ctx bounds it
+	detached context.Context //nolint:containedctx // the caller's without its end
+	every    time.Duration   // 0: not renewed
 	floor    token.Token
 	waiter   string   // its name in the queue; "" if the caller does not wait
 	position position // as the last attempt found it
@@ -119,23 +121,34 @@ func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptio
 }
 
 // attempt asks once, under a nonce of its own, so that a late clean-up cannot remove what a later attempt was granted.
-// It returns when ctx ends, whatever the client does.
+// It returns when ctx ends or r.within has passed, whatever the client does.
 func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interpret(ctx, "acquire", r.resource, err)
 	}
-	asked := r.anew()
+	asked := r.anew(ctx)
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs from the try that
 	// reached the server.
 	start := m.opts.clock.now()
-	g, pending, err := m.backend.sendAcquire(ctx, asked).await(ctx)
+	began := time.Now()
+	g, pending, err := m.backend.acquire(ctx, asked)
 	r.noted(g.position)
+	if r.within > 0 && (pending != nil || err != nil) { // it bounds the clean-up too
+		left := r.within - time.Since(began)
+		if pending != nil {
+			left = 0
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, left)
+		defer cancel()
+	}
 	return m.outcome(ctx, asked, start, g, pending, err)
 }
 
-// anew returns a request with a nonce of its own.
-func (r *request) anew() *request {
+// anew returns a request with a nonce of its own, for an attempt under ctx.
+func (r *request) anew(ctx context.Context) *request {
 	asked := *r
+	asked.detached = detach(ctx)
 	asked.nonce = token.NewNonce()
 	asked.secret = asked.nonce.Hex()
 	return &asked
@@ -159,7 +172,7 @@ func (m *Manager) outcome(
 		m.abandon(ctx, asked, nil)
 		return nil, &LostError{Resource: asked.resource, Token: g.token, Reason: ReasonExpired}
 	}
-	return m.newLease(ctx, asked, g, start), nil
+	return m.newLease(asked, g, start), nil
 }
 
 // noted keeps the place for the next attempt. Redis may have to be reminded of it: Redis forgets a waiter whose
@@ -178,7 +191,7 @@ func do[T any](ctx context.Context, call func() (T, error)) (value T, pending fu
 		value, err = call()
 		return value, nil, err
 	}
-	return async(call).await(ctx)
+	return async(call).await(ctx, 0)
 }
 
 // abandon removes what an attempt may have been granted without our knowledge. underWay, if not nil, waits for the rest

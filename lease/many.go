@@ -21,7 +21,7 @@ func (m *Manager) TryAcquireAll(
 	ctx context.Context, resources []string, ttl time.Duration, opts *AcquireOptions,
 ) (leases []*Lease, errs []error) {
 	leases, errs = make([]*Lease, len(resources)), make([]error, len(resources))
-	asked, err := m.requests(resources, ttl, opts)
+	asked, err := m.requests(ctx, resources, ttl, opts)
 	if err == nil && ctx.Err() != nil {
 		err = interpret(ctx, "acquire", fmt.Sprint(len(resources), " resources"), ctx.Err())
 	}
@@ -34,7 +34,7 @@ func (m *Manager) TryAcquireAll(
 	start := m.opts.clock.now()
 	var failed sync.WaitGroup
 	for i, f := range m.backend.sendAcquireAll(ctx, asked) {
-		g, pending, err := f.await(ctx)
+		g, pending, err := f.await(ctx, 0)
 		if pending == nil && err == nil {
 			leases[i], errs[i] = m.outcome(ctx, asked[i], start, g, nil, nil)
 			continue
@@ -46,7 +46,9 @@ func (m *Manager) TryAcquireAll(
 }
 
 // requests prepares one attempt for each resource.
-func (m *Manager) requests(resources []string, ttl time.Duration, opts *AcquireOptions) ([]*request, error) {
+func (m *Manager) requests(
+	ctx context.Context, resources []string, ttl time.Duration, opts *AcquireOptions,
+) ([]*request, error) {
 	asked, seen := make([]*request, len(resources)), make(map[string]bool, len(resources))
 	for i, resource := range resources {
 		r, err := m.request(resource, ttl, opts)
@@ -57,7 +59,7 @@ func (m *Manager) requests(resources []string, ttl time.Duration, opts *AcquireO
 			return nil, invalidf("resource %q is named twice", resource)
 		}
 		seen[resource] = true
-		asked[i] = r.anew()
+		asked[i] = r.anew(ctx)
 	}
 	return asked, nil
 }
@@ -126,7 +128,7 @@ func (m *Manager) releaseAll(ctx context.Context, leases []*Lease, places []int,
 
 // released returns the result of a release. limit bounds the wait for it.
 func (l *Lease) released(limit context.Context, r releasing) error {
-	word, pending, err := r.answer.await(limit)
+	word, pending, err := r.answer.await(limit, 0)
 	if pending != nil {
 		err = l.unanswered()
 	} else {
@@ -156,7 +158,7 @@ func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[g
 	}
 	calls := make([]*scriptCall, len(all))
 	for i, r := range all {
-		p := newScriptCall(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+		p := newScriptCall(ctx, r.detached, s.granting, s.acquireCommand(r))
 		calls[i] = p
 		answers[i] = future[grant]{p.done, func() (grant, error) { return s.granted(ctx, r, p.reply, p.err) }}
 	}
@@ -167,7 +169,7 @@ func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[g
 func (s *scripts) sendReleaseAll(ctx context.Context, all []ident) []future[string] {
 	answers, calls := make([]future[string], len(all)), make([]*scriptCall, len(all))
 	for i, id := range all {
-		p := newScriptCall(ctx, s.release, []string{id.keys.lease, id.keys.queue}, s.releaseArgs(id)...)
+		p := newScriptCall(ctx, ctx, s.releasing, s.releaseCommand(id))
 		calls[i] = p
 		answers[i] = future[string]{p.done, func() (string, error) {
 			if slotMoves(p.err) {
@@ -193,11 +195,12 @@ func (s *scripts) sendTogether(calls []*scriptCall) {
 // sendPipeline sends calls in one pipeline. A cluster client makes a pipeline for each server of it.
 func (s *scripts) sendPipeline(calls []*scriptCall) {
 	began := time.Now()
-	ctx := context.WithoutCancel(calls[0].ctx)
+	ctx := calls[0].detached
 	pipe := s.client.Pipeline()
 	sent := make([]*redis.Cmd, len(calls))
 	for i, p := range calls {
-		sent[i] = pipe.EvalSha(ctx, p.script.Hash(), p.keys, p.args...)
+		sent[i] = evaluation(p.detached, p.command)
+		_ = pipe.Process(p.detached, sent[i]) // it is queued
 	}
 	_, err := pipe.Exec(ctx) // each command has its own error
 	s.trips.ended(began, err)
@@ -205,13 +208,11 @@ func (s *scripts) sendPipeline(calls []*scriptCall) {
 	for i, p := range calls {
 		if err := sent[i].Err(); redis.HasErrorPrefix(err, "NOSCRIPT") { // a pipeline does not fall back by itself
 			unknown.Go(func() {
-				p.reply, p.err = p.script.Run(ctx, s.client, p.keys, p.args...).Result()
-				close(p.done)
+				p.end(p.script.run(ctx, s.client, p.command))
 			})
 			continue
 		}
-		p.reply, p.err = sent[i].Result()
-		close(p.done)
+		p.end(sent[i].Result())
 	}
 	unknown.Wait()
 }
@@ -223,7 +224,7 @@ func (b *batcher) takeAll(calls []*scriptCall) {
 	b.waiting = append(b.waiting, calls...)
 	for pipelines := (len(calls) + maxTogether - 1) / maxTogether; pipelines > 0 && b.senders < fewSenders; pipelines-- {
 		b.senders++
-		go b.send()
+		go b.start()
 	}
 	if b.senders >= fewSenders && !b.watching {
 		b.watch()

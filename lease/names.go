@@ -24,9 +24,9 @@ type keys struct{ lease, counter, queue string }
 // it. An encoded name has no braces, so the next brace ends it. The name is never empty, so the cluster's hash tag is
 // always the name.
 func keysOf(prefix, resource string) keys {
-	base := prefix + ":{" + encode(resource) + "}:"
-	all := base + "lease" + base + "token" + base + "queue" // three names of one length, made at once
-	each := len(all) / 3
+	name := encode(resource)
+	all := prefix + ":{" + name + "}:lease" + prefix + ":{" + name + "}:token" + prefix + ":{" + name + "}:queue"
+	each := len(all) / 3 // three names of one length, made at once
 	return keys{lease: all[:each], counter: all[each : 2*each], queue: all[2*each:]}
 }
 

@@ -104,7 +104,7 @@ func (s *scripts) renewTogether(ctx context.Context, batch []renewal, teach bool
 	}
 	limit, cancel := context.WithTimeout(ctx, try)
 	defer cancel()
-	answers, pending, _ := async(answered).await(limit)
+	answers, pending, _ := async(answered).await(limit, 0)
 	if pending != nil {
 		answers = make([]renewal, len(batch))
 		for i := range answers {

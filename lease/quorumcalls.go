@@ -12,10 +12,22 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
+func (q *quorum) acquire(ctx context.Context, r *request) (g grant, pending func() error, err error) {
+	return q.sendAcquire(ctx, r).await(ctx, r.within)
+}
+
 func (q *quorum) sendAcquire(ctx context.Context, r *request) future[grant] {
 	var calls context.Context
 	calls, r.shares = newShares(ctx, len(q.nodes), r.label)
 	return async(func() (grant, error) { return q.runAcquire(ctx, calls, r) })
+}
+
+func (q *quorum) release(
+	ctx context.Context,
+	id ident,
+	within time.Duration,
+) (answer string, pending func() error, err error) {
+	return q.sendRelease(ctx, id).await(ctx, within)
 }
 
 func (q *quorum) sendRelease(ctx context.Context, id ident) future[string] {
@@ -51,7 +63,7 @@ func (q *quorum) acquireOn(ctx context.Context, n *node, r *request) (grant, err
 	if !r.shares.begin(n.index) {
 		return grant{}, errNotSent
 	}
-	g, err := n.scripts.sendAcquire(ctx, r).wait()
+	g, err := n.scripts.acquireWhole(ctx, r)
 	says := saysUnknown
 	if err == nil {
 		says = saysOurs
@@ -226,7 +238,7 @@ func (q *quorum) runRelease(ctx context.Context, id ident) (string, error) {
 		case !sent:
 			return "", errNeverAsked
 		}
-		return n.scripts.sendRelease(ctx, id).wait()
+		return n.scripts.releaseWhole(ctx, id)
 	})
 	for i, a := range answers {
 		if errors.Is(a.err, errNeverAsked) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,9 +35,9 @@ var fillLua string
 // scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL if the server does not
 // know the script.
 type scripts struct {
-	client                                        redis.UniversalClient
-	batcher                                       *batcher
-	acquire, reissue, renew, release, leave, fill *redis.Script
+	client                                           redis.UniversalClient
+	batcher                                          *batcher
+	granting, reissue, renew, releasing, leave, fill *script
 
 	// Arguments that never change, prepared once.
 	channel     any // of the prefix; a manager's id is appended to it
@@ -44,6 +45,8 @@ type scripts struct {
 	idle        any // ms, of counters
 	queueTTL    any // ms
 	counts      any // "1" if PUBLISH reports how many subscribers received it
+	label       any // the manager's
+	lastTTL     atomic.Pointer[ttlArgument]
 
 	clock      clocks
 	durability Durability
@@ -51,18 +54,19 @@ type scripts struct {
 	follow     *follow // checks leases that were handed on
 }
 
-func newScripts(client redis.UniversalClient, opts Options) scripts {
+func newScripts(client redis.UniversalClient, opts Options) *scripts {
 	measured := &trips{}
-	s := scripts{
+	s := &scripts{
 		client:      client,
 		batcher:     newBatcher(client, measured),
 		trips:       measured,
-		acquire:     redis.NewScript(acquireLua),
-		reissue:     redis.NewScript(reissueLua),
-		renew:       redis.NewScript(renewLua),
-		release:     redis.NewScript(releaseLua),
-		leave:       redis.NewScript(leaveLua),
-		fill:        redis.NewScript(fillLua),
+		granting:    newScript(acquireLua),
+		reissue:     newScript(reissueLua),
+		renew:       newScript(renewLua),
+		releasing:   newScript(releaseLua),
+		leave:       newScript(leaveLua),
+		fill:        newScript(fillLua),
+		label:       opts.Label,
 		channel:     opts.Prefix + ":wake:",
 		reservation: shortestReservation.Milliseconds(),
 		idle:        milliseconds(opts.CounterIdle),
@@ -106,28 +110,47 @@ type position struct {
 	place  string // Redis's value for the place, for a waiter that has to rejoin in it
 }
 
-func (s *scripts) sendAcquire(ctx context.Context, r *request) future[grant] {
+func (s *scripts) acquire(ctx context.Context, r *request) (g grant, pending func() error, err error) {
 	switch {
-	case ctx.Done() == nil: // a caller that cannot be cancelled makes the call itself
-		g, err := s.runAcquire(ctx, r)
-		return settled(g, err)
+	case ctx.Done() == nil && r.within == 0: // a caller that cannot be cancelled makes the call itself
+		g, err = s.runAcquire(ctx, r)
+		return g, nil, err
 	case s.batcher == nil, s.durability.asked(): // a confirmation covers the writes of one connection
-		return async(func() (grant, error) { return s.runAcquire(ctx, r) })
+		return async(func() (grant, error) {
+			ctx, cancel := bounded(ctx, r.within)
+			defer cancel()
+			return s.runAcquire(ctx, r)
+		}).await(ctx, r.within)
 	}
-	p := s.batcher.take(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
-	return future[grant]{p.done, func() (grant, error) { return s.granted(ctx, r, p.reply, p.err) }}
+	p := s.batcher.take(ctx, r.detached, s.granting, s.acquireCommand(r))
+	reply, pending, err := s.batcher.await(ctx, p, r.within)
+	if pending != nil {
+		p.left.Store(true)
+		return grant{}, pending, nil
+	}
+	g, err = s.granted(ctx, r, reply, err)
+	return g, nil, err
+}
+
+// acquireWhole makes the call, in a batch where there is a batcher, and returns once it has ended. If ctx ends before it
+// is sent, it is not made.
+func (s *scripts) acquireWhole(ctx context.Context, r *request) (grant, error) {
+	if s.batcher == nil {
+		return s.runAcquire(ctx, r)
+	}
+	detached := detach(ctx)
+	reply, _, err := s.batcher.await(detached, s.batcher.take(ctx, detached, s.granting, s.acquireCommand(r)), 0)
+	return s.granted(ctx, r, reply, err)
 }
 
 func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
 	began := time.Now()
-	reply, waited, err := s.runConfirmed(ctx, s.acquire, r.scriptKeys(), s.acquireArgs(r)...)
+	reply, waited, err := s.runConfirmed(ctx, s.granting, s.acquireCommand(r))
 	s.trips.ended(began.Add(waited), err) // the time of a replica or a disk is not part of the round trip
 	return s.granted(ctx, r, reply, err)
 }
 
-func (r *request) scriptKeys() []string { return []string{r.keys.lease, r.keys.counter, r.keys.queue} }
-
-func (s *scripts) acquireArgs(r *request) []any {
+func (s *scripts) acquireCommand(r *request) []any {
 	floor := any("0")
 	if r.floor != 0 {
 		floor = r.floor.String()
@@ -136,10 +159,15 @@ func (s *scripts) acquireArgs(r *request) []any {
 	if r.waiter != "" && keep != any(0) {
 		keep = s.trips.reservation().Milliseconds()
 	}
+	label := s.label
+	if r.label != label {
+		label = r.label
+	}
 	return []any{
+		evalSHA, s.granting.hash, 3, r.keys.lease, r.keys.counter, r.keys.queue,
 		r.secret,
-		milliseconds(r.ttl),
-		r.label,
+		s.ttlArgument(r.ttl),
+		label,
 		s.idle,
 		floor,
 		r.waiter,
@@ -194,6 +222,8 @@ func refusal(r *request, reply any) (grant, error) {
 
 // wrongType finds out which of the keys is of another type. It returns early when ctx ends.
 func (s *scripts) wrongType(ctx context.Context, r *request) error {
+	ctx, cancel := bounded(ctx, r.within)
+	defer cancel()
 	bad, pending, err := do(ctx, func() (string, error) { return s.foreignKey(ctx, r) })
 	switch {
 	case pending != nil:
@@ -270,26 +300,43 @@ func (s *scripts) renewOne(ctx context.Context, id ident, ttl time.Duration, sho
 	return reply, s.failed(ctx, "renew", id.resource, err)
 }
 
-func (s *scripts) sendRelease(ctx context.Context, id ident) future[string] {
+func (s *scripts) release(
+	ctx context.Context,
+	id ident,
+	within time.Duration,
+) (answer string, pending func() error, err error) {
 	if s.batcher == nil {
-		return async(func() (string, error) { return s.runRelease(ctx, id) })
+		return async(func() (string, error) { return s.runRelease(ctx, id) }).await(ctx, within)
 	}
-	p := s.batcher.take(ctx, s.release, []string{id.keys.lease, id.keys.queue}, s.releaseArgs(id)...)
-	return future[string]{p.done, func() (string, error) {
-		word, _ := p.reply.(string)
-		return s.handedOn(id, word), interpret(ctx, "release", id.resource, p.err)
-	}}
+	reply, pending, err := s.batcher.await(ctx, s.batcher.take(ctx, ctx, s.releasing, s.releaseCommand(id)), within)
+	if pending != nil {
+		return "", pending, nil
+	}
+	word, _ := reply.(string)
+	return s.handedOn(id, word), nil, interpret(ctx, "release", id.resource, err)
 }
 
-func (s *scripts) releaseArgs(id ident) []any {
-	return []any{id.secret, s.channel, s.reservation, s.counts, "0"}
+// releaseWhole is release without a time limit.
+func (s *scripts) releaseWhole(ctx context.Context, id ident) (answer string, err error) {
+	if s.batcher == nil {
+		return s.runRelease(ctx, id)
+	}
+	answer, _, err = s.release(detach(ctx), id, 0)
+	return answer, err
+}
+
+func (s *scripts) releaseCommand(id ident) []any {
+	return []any{
+		evalSHA, s.releasing.hash, 2, id.keys.lease, id.keys.queue,
+		id.secret, s.channel, s.reservation, s.counts, "0",
+	}
 }
 
 func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 	reply, err := s.handOn(ctx, id, false)
 	if slotMoves(err) {
 		// The slot is migrating. Only the lease key can be reached; the waiters follow once the slot has moved.
-		reply, err = s.release.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").
+		reply, err = s.releasing.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").
 			Text()
 		if err == nil {
 			go s.handOnLater(context.WithoutCancel(ctx), id)
@@ -301,7 +348,10 @@ func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 // handedOn takes the reply of a script that may have handed a lease on. The reply then says for how long it is
 // reserved.
 func (s *scripts) handedOn(id ident, reply string) string {
-	word, ms, _ := strings.Cut(reply, " ")
+	word, ms, more := strings.Cut(reply, " ")
+	if !more {
+		return word
+	}
 	if n, err := strconv.Atoi(ms); err == nil {
 		s.follow.up(id, time.Duration(n)*time.Millisecond)
 	}
@@ -321,7 +371,7 @@ func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, erro
 	if free {
 		already = "1"
 	}
-	return s.release.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue},
+	return s.releasing.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue},
 		id.secret, s.channel, s.reservation, s.counts, already).Text()
 }
 

@@ -39,10 +39,11 @@ func (m *Manager) Acquire(
 	if m.subscriber == nil {
 		return m.poll(ctx, r)
 	}
+	r.within = longestAttempt
 	var last error
 	if !m.subscriber.listening() { // a lease that is free needs no subscription
 		var l *Lease
-		if l, last = m.attemptFor(ctx, r); last == nil || !worthWaiting(ctx, last) {
+		if l, last = m.attempt(ctx, r); last == nil || !worthWaiting(ctx, last) {
 			return l, ended(ctx, last)
 		}
 	}
@@ -109,7 +110,7 @@ func (m *Manager) queueUp(
 	}
 	for {
 		told := isClosed(ready) // what is published from now on is received
-		l, err := m.attemptFor(ctx, r)
+		l, err := m.attempt(ctx, r)
 		if err == nil {
 			return l, abandoned, nil
 		}
@@ -136,13 +137,6 @@ func isClosed(c <-chan struct{}) bool {
 // longestAttempt bounds one attempt of a waiting Acquire, which has time to try again with a server that has taken over
 // meanwhile.
 const longestAttempt = 2 * time.Second
-
-// attemptFor is attempt within longestAttempt.
-func (m *Manager) attemptFor(ctx context.Context, r *request) (*Lease, error) {
-	short, cancel := context.WithTimeout(ctx, longestAttempt)
-	defer cancel()
-	return m.attempt(short, r)
-}
 
 // nextLook is how long a waiter waits before it looks again if nobody notifies it. told reports that a notification
 // would have reached it since it asked.
