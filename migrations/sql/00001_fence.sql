@@ -300,11 +300,13 @@ $body$;
 
 -- entered_setting returns the setting that has the entry of a resource that was entered together with many others. A
 -- protection reads the whole of a setting at each row, so the entries of many resources are spread over 256 settings.
+-- It is inlined, and names schemas, as entered_text is.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.entered_setting(resource text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE
 AS $body$
-    SELECT concat('fencepost.entered_', hashtext(resource COLLATE "C") & 255)
+    SELECT pg_catalog.concat('fencepost.entered_',
+        pg_catalog.hashtext(resource COLLATE pg_catalog."C") OPERATOR(pg_catalog.&) 255)
 $body$;
 -- +goose StatementEnd
 
@@ -317,7 +319,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     few CONSTANT integer := 64; -- as many entries have room in one setting
-    one record;
+    one     record;
+    guarded bigint;
 BEGIN
     IF cardinality(resources) > 0 IS NOT TRUE
         OR (cardinality(tokens) = cardinality(resources) AND cardinality(nonces) = cardinality(resources)) IS NOT TRUE
@@ -325,11 +328,23 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
             MESSAGE = 'enter_all needs one resource at least, and for each a token and a nonce';
     END IF;
-    FOR one IN SELECT * FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
-                ORDER BY c.resource COLLATE "C" NULLS FIRST
-    LOOP
-        PERFORM fencepost.guard(one.resource, one.token, one.nonce);
-    END LOOP;
+    -- The body of guard, for one resource after the other: a subquery that locks rows is not merged with the one around
+    -- it, and that one is sorted.
+    SELECT count(*) INTO guarded
+      FROM (SELECT * FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
+             ORDER BY c.resource COLLATE "C" NULLS FIRST) AS c
+     CROSS JOIN LATERAL (
+        SELECT FROM fencepost.fence AS f
+         WHERE f.resource = c.resource COLLATE "C" AND f.token = c.token AND f.nonce = c.nonce
+           AND pg_advisory_xact_lock_shared(1179534160, hashtext(c.resource COLLATE "C")) IS NOT NULL
+           FOR SHARE) AS f;
+    IF guarded < cardinality(resources) THEN -- guard says which, and why
+        FOR one IN SELECT * FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
+                    ORDER BY c.resource COLLATE "C" NULLS FIRST
+        LOOP
+            PERFORM fencepost.guard(one.resource, one.token, one.nonce);
+        END LOOP;
+    END IF;
     FOR one IN
         SELECT s.setting, string_agg(fencepost.entered_text(c.resource, c.token, c.nonce), '') AS entered
           FROM unnest(resources, tokens, nonces) AS c (resource, token, nonce)
