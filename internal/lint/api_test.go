@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +33,7 @@ func public() []string {
 // The public API changes only together with its record.
 func TestTheExportedAPIIsTheRecordedOne(t *testing.T) {
 	t.Parallel()
-	exports := exportData(t, public()...)
+	exports := exportData(t)
 	for _, path := range public() {
 		t.Run(strings.TrimPrefix(path, module+"/"), func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +61,7 @@ func TestTheExportedAPIIsTheRecordedOne(t *testing.T) {
 // The control: the comparison finds a removed name, an added name, and a changed signature.
 func TestAChangeOfTheExportedAPIIsSeen(t *testing.T) {
 	t.Parallel()
-	got := apiOf(importPackage(t, exportData(t, module+"/token"), module+"/token"))
+	got := apiOf(importPackage(t, exportData(t), module+"/token"))
 	if changes := difference(got, got); len(changes) != 0 {
 		t.Errorf("the same is told apart: %q", changes)
 	}
@@ -146,16 +145,13 @@ func exampleOfAPI() *types.Package {
 	return p
 }
 
-// exportData returns, by import path, the files in which the compiler records what packages and their dependencies
-// export. They are compiled as this test is, with the race detector or without: the build cache has them then.
-func exportData(t *testing.T, packages ...string) map[string]string {
+// exportData returns, by import path, the files in which the compiler records what each package exports.
+func exportData(t *testing.T) map[string]string {
 	t.Helper()
-	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
-	raced := debug.BuildSetting{Key: "-race", Value: "true"}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, raced) {
-		args = append(args, "-race")
-	}
-	cmd := exec.CommandContext(t.Context(), "go", append(args, packages...)...)
+	cmd := exec.CommandContext(
+		t.Context(),
+		"go",
+		append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}, public()...)...)
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
