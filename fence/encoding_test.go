@@ -33,6 +33,7 @@ func TestCase31_SQLCallersAreRefusedForTheirEncoding(t *testing.T) {
 		fencetest.Exec(t, honest, `SELECT fencepost.claim('orders/ü', 1, `+nonce+`)`)
 		for _, call := range []string{
 			`claim('orders/ü', 2, ` + nonce + `)`,
+			`claim_all('{orders/ü}', '{2}', ARRAY[` + nonce + `]::uuid[])`,
 			`guard('orders/ü', 1, ` + nonce + `)`,
 			`enter('orders/ü', 1, ` + nonce + `)`,
 			`enter_all('{orders/ü}', '{1}', ARRAY[` + nonce + `]::uuid[])`,

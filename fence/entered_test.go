@@ -97,6 +97,7 @@ func TestCase52_WhatIsTooLongIsInvalid(t *testing.T) {
 	const nonce = `'00000000-0000-0000-0000-000000000001'`
 	for _, call := range []string{
 		`claim(repeat('x', 1025), 1, ` + nonce + `)`,
+		`claim_all(ARRAY[repeat('x', 1025)], '{1}', ARRAY[` + nonce + `]::uuid[])`,
 		`guard(repeat('x', 1025), 1, ` + nonce + `)`,
 		`enter(repeat('x', 1025), 1, ` + nonce + `)`,
 		`enter_all(ARRAY[repeat('x', 1025)], '{1}', ARRAY[` + nonce + `]::uuid[])`,

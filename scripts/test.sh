@@ -48,7 +48,8 @@ export GOWORK=$workspace/go.work
 go work init . ./bench ./cmd/fencepost
 
 # The longest come first, so that none of them runs alone at the end.
-[ $# -gt 0 ] || set -- ./lease . ./fence ./internal/pg... ./migrations ./bench/... ./cmd/fencepost/... ./...
+[ $# -gt 0 ] || set -- ./migrations . ./lease ./cmd/fencepost/internal/conformance ./internal/services ./fence \
+	./internal/lint ./advisory ./internal/pgbatch ./bench/... ./cmd/fencepost/... ./...
 
 verbose=
 for arg in "$@"; do

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func public() []string {
 // The public API changes only together with its record.
 func TestTheExportedAPIIsTheRecordedOne(t *testing.T) {
 	t.Parallel()
-	exports := exportData(t)
+	exports := exportData(t, public()...)
 	for _, path := range public() {
 		t.Run(strings.TrimPrefix(path, module+"/"), func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +62,7 @@ func TestTheExportedAPIIsTheRecordedOne(t *testing.T) {
 // The control: the comparison finds a removed name, an added name, and a changed signature.
 func TestAChangeOfTheExportedAPIIsSeen(t *testing.T) {
 	t.Parallel()
-	got := apiOf(importPackage(t, exportData(t), module+"/token"))
+	got := apiOf(importPackage(t, exportData(t, module+"/token"), module+"/token"))
 	if changes := difference(got, got); len(changes) != 0 {
 		t.Errorf("the same is told apart: %q", changes)
 	}
@@ -145,13 +146,16 @@ func exampleOfAPI() *types.Package {
 	return p
 }
 
-// exportData returns, by import path, the files in which the compiler records what each package exports.
-func exportData(t *testing.T) map[string]string {
+// exportData returns, by import path, the files in which the compiler records what packages and their dependencies
+// export. They are compiled as this test is, with the race detector or without: the build cache has them then.
+func exportData(t *testing.T, packages ...string) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(
-		t.Context(),
-		"go",
-		append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}, public()...)...)
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
+	raced := debug.BuildSetting{Key: "-race", Value: "true"}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, raced) {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append(args, packages...)...)
 	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {

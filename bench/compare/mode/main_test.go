@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.MainOfWaiting(m, 4) }
 
 // attempt is longer than anything here should take.
 const attempt = 20 * time.Second
