@@ -38,7 +38,7 @@ type backend interface {
 type ident struct {
 	resource string
 	keys     keys
-	secret   string  // the nonce's digits
+	secret   any     // the nonce's digits, as an argument
 	shares   *shares // of a quorum; nil over a single Redis
 }
 

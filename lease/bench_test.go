@@ -1,6 +1,9 @@
 package lease_test
 
 import (
+	"errors"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -89,4 +92,51 @@ func BenchmarkTokenParse(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkHeld reports what holding a lease costs: bytes of this process's memory and goroutines, for few leases and for
+// many. Both are the same however many are held.
+func BenchmarkHeld(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				m := benchManager(b)
+				lease.ReleaseAll(b.Context(), hold(b, m, 1_000)) // connections and scripts are there from now on
+				bytes, goroutines := inUse()
+				leases := hold(b, m, n)
+				held, running := inUse()
+				b.ReportMetric(float64(held-bytes)/float64(n), "B/lease")
+				b.ReportMetric(float64(running-goroutines), "goroutines")
+				if err := errors.Join(lease.ReleaseAll(b.Context(), leases)...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func hold(b *testing.B, m *lease.Manager, n int) []*lease.Lease {
+	b.Helper()
+	leases := make([]*lease.Lease, 0, n)
+	for len(leases) < n {
+		resources := make([]string, min(1_000, n-len(leases)))
+		for i := range resources {
+			resources[i] = "invoice:" + strconv.Itoa(len(leases)+i)
+		}
+		more, errs := m.TryAcquireAll(b.Context(), resources, time.Minute, nil)
+		if err := errors.Join(errs...); err != nil {
+			b.Fatal(err)
+		}
+		leases = append(leases, more...)
+	}
+	return leases
+}
+
+// inUse returns the bytes of this process's heap that are reachable, and its goroutines.
+func inUse() (bytes int64, goroutines int) {
+	runtime.GC()
+	runtime.GC() // what a pool keeps for one collection goes as well
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc), runtime.NumGoroutine()
 }

@@ -30,7 +30,7 @@ func (s *scripts) runConfirmed(
 	if p.err != nil {
 		return nil, waited, p.err
 	}
-	if _, granted := p.reply.(string); granted && p.unconfirmed != nil {
+	if _, refused := p.reply.([]any); !refused && p.unconfirmed != nil {
 		return nil, waited, p.unconfirmed
 	}
 	return p.reply, waited, nil

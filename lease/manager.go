@@ -86,10 +86,10 @@ func (m *Manager) TryAcquire(
 	if err != nil {
 		return nil, err
 	}
-	return m.attempt(ctx, r)
+	return m.attempt(ctx, &r)
 }
 
-func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptions) (*request, error) {
+func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptions) (request, error) {
 	var o AcquireOptions
 	if opts != nil {
 		o = *opts
@@ -101,20 +101,20 @@ func (m *Manager) request(resource string, ttl time.Duration, opts *AcquireOptio
 		o.RenewEvery = ttl / 3
 	}
 	if err := errors.Join(checkResource(resource), checkTTL(ttl), checkLabel(o.Label)); err != nil {
-		return nil, err
+		return request{}, err
 	}
 	if o.NoRenewal {
 		o.RenewEvery = 0
 	} else if err := checkRenewal(ttl, o.RenewEvery); err != nil {
-		return nil, err
+		return request{}, err
 	}
 	if o.MaxHold < 0 || o.ProgressEvery < 0 {
-		return nil, invalidf("MaxHold %v or ProgressEvery %v is negative", o.MaxHold, o.ProgressEvery)
+		return request{}, invalidf("MaxHold %v or ProgressEvery %v is negative", o.MaxHold, o.ProgressEvery)
 	}
 	if o.Floor < 0 || o.Floor == token.Max {
-		return nil, invalidf("no token lies above a floor of %d", int64(o.Floor))
+		return request{}, invalidf("no token lies above a floor of %d", int64(o.Floor))
 	}
-	return &request{
+	return request{
 		ident: ident{resource: resource, keys: keysOf(m.opts.Prefix, resource)}, label: o.Label,
 		ttl: ttl, every: o.RenewEvery, floor: o.Floor, maxHold: o.MaxHold, progress: o.ProgressEvery,
 	}, nil

@@ -169,14 +169,13 @@ func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[g
 func (s *scripts) sendReleaseAll(ctx context.Context, all []ident) []future[string] {
 	answers, calls := make([]future[string], len(all)), make([]*scriptCall, len(all))
 	for i, id := range all {
-		p := newScriptCall(ctx, ctx, s.releasing, s.releaseCommand(id))
+		p := newScriptCall(ctx, ctx, s.releasing, s.releaseCommand(id, "0"))
 		calls[i] = p
 		answers[i] = future[string]{p.done, func() (string, error) {
 			if slotMoves(p.err) {
 				return s.runRelease(ctx, id)
 			}
-			word, _ := p.reply.(string)
-			return s.handedOn(id, word), interpret(ctx, "release", id.resource, p.err)
+			return s.handedOn(id, p.reply), interpret(ctx, "release", id.resource, p.err)
 		}}
 	}
 	s.sendTogether(calls)

@@ -193,14 +193,18 @@ func (s *scripts) granted(ctx context.Context, r *request, reply any, err error)
 		}
 		return grant{}, s.failed(ctx, "acquire", r.resource, err)
 	}
-	if text, ok := reply.(string); ok {
-		tok, err := token.Parse(text)
-		if err != nil {
+	var tok token.Token
+	switch reply := reply.(type) {
+	case int64:
+		tok = token.Token(reply)
+	case string:
+		if tok, err = token.Parse(reply); err != nil {
 			return grant{}, &BadKeyError{Resource: r.resource, Key: r.keys.counter, Why: "not a number"}
 		}
-		return grant{token: tok, absent: tok == r.floor+1}, nil
+	default:
+		return refusal(r, reply)
 	}
-	return refusal(r, reply)
+	return grant{token: tok, absent: tok == r.floor+1}, nil
 }
 
 // refusal reads the replies of acquire that grant nothing.
@@ -306,14 +310,22 @@ func (s *scripts) release(
 	within time.Duration,
 ) (answer string, pending func() error, err error) {
 	if s.batcher == nil {
-		return async(func() (string, error) { return s.runRelease(ctx, id) }).await(ctx, within)
+		return s.releaseAside(ctx, id, within)
 	}
-	reply, pending, err := s.batcher.await(ctx, s.batcher.take(ctx, ctx, s.releasing, s.releaseCommand(id)), within)
+	reply, pending, err := s.batcher.await(ctx, s.batcher.take(ctx, ctx, s.releasing, s.releaseCommand(id, "0")), within)
 	if pending != nil {
 		return "", pending, nil
 	}
-	word, _ := reply.(string)
-	return s.handedOn(id, word), nil, interpret(ctx, "release", id.resource, err)
+	return s.handedOn(id, reply), nil, interpret(ctx, "release", id.resource, err)
+}
+
+// releaseAside is release in a goroutine of its own.
+func (s *scripts) releaseAside(
+	ctx context.Context,
+	id ident,
+	within time.Duration,
+) (answer string, pending func() error, err error) {
+	return async(func() (string, error) { return s.runRelease(ctx, id) }).await(ctx, within)
 }
 
 // releaseWhole is release without a time limit.
@@ -325,10 +337,10 @@ func (s *scripts) releaseWhole(ctx context.Context, id ident) (answer string, er
 	return answer, err
 }
 
-func (s *scripts) releaseCommand(id ident) []any {
+func (s *scripts) releaseCommand(id ident, already string) []any {
 	return []any{
 		evalSHA, s.releasing.hash, 2, id.keys.lease, id.keys.queue,
-		id.secret, s.channel, s.reservation, s.counts, "0",
+		id.secret, s.channel, s.reservation, s.counts, already,
 	}
 }
 
@@ -336,8 +348,9 @@ func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 	reply, err := s.handOn(ctx, id, false)
 	if slotMoves(err) {
 		// The slot is migrating. Only the lease key can be reached; the waiters follow once the slot has moved.
-		reply, err = s.releasing.Run(ctx, s.client, []string{id.keys.lease}, id.secret, s.channel, s.reservation, s.counts, "0").
-			Text()
+		reply, err = s.releasing.run(ctx, s.client, []any{
+			evalSHA, s.releasing.hash, 1, id.keys.lease, id.secret, s.channel, s.reservation, s.counts, "0",
+		})
 		if err == nil {
 			go s.handOnLater(context.WithoutCancel(ctx), id)
 		}
@@ -347,8 +360,12 @@ func (s *scripts) runRelease(ctx context.Context, id ident) (string, error) {
 
 // handedOn takes the reply of a script that may have handed a lease on. The reply then says for how long it is
 // reserved.
-func (s *scripts) handedOn(id ident, reply string) string {
-	word, ms, more := strings.Cut(reply, " ")
+func (s *scripts) handedOn(id ident, reply any) string {
+	if n, _ := reply.(int64); n == 1 {
+		return replyReleased
+	}
+	text, _ := reply.(string)
+	word, ms, more := strings.Cut(text, " ")
 	if !more {
 		return word
 	}
@@ -366,13 +383,12 @@ func slotMoves(err error) bool {
 }
 
 // handOn releases the lease to the head of the queue; free means that the lease is released already.
-func (s *scripts) handOn(ctx context.Context, id ident, free bool) (string, error) {
+func (s *scripts) handOn(ctx context.Context, id ident, free bool) (reply any, err error) {
 	already := "0"
 	if free {
 		already = "1"
 	}
-	return s.releasing.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue},
-		id.secret, s.channel, s.reservation, s.counts, already).Text()
+	return s.releasing.run(ctx, s.client, s.releaseCommand(id, already))
 }
 
 // handOnLater hands on a lease that was released while its slot was migrating. It tries for as long as waiters may

@@ -37,17 +37,18 @@ func (m *Manager) Acquire(
 		return nil, err
 	}
 	if m.subscriber == nil {
-		return m.poll(ctx, r)
+		return m.poll(ctx, &r)
 	}
 	r.within = longestAttempt
 	var last error
 	if !m.subscriber.listening() { // a lease that is free needs no subscription
 		var l *Lease
-		if l, last = m.attempt(ctx, r); last == nil || !worthWaiting(ctx, last) {
+		if l, last = m.attempt(ctx, &r); last == nil || !worthWaiting(ctx, last) {
 			return l, ended(ctx, last)
 		}
 	}
-	return m.wait(ctx, r, last)
+	waiting := r // r itself stays off the heap
+	return m.wait(ctx, &waiting, last)
 }
 
 // poll asks repeatedly, for a manager that cannot be notified.

@@ -18,7 +18,7 @@
 -- ARGV[10] "1" where PUBLISH tells how many subscribers received it, that is, outside a cluster
 -- ARGV[11] place        that the waiter had before; "" for one that is new
 --
--- Reply: "<token>", the lease is granted
+-- Reply: the token, a number below 2^53 and else in decimal digits: the lease is granted
 --        {"held", ms until it may be the caller's turn, label, number in the queue from 0 (-1 for none), place}
 --        {"bad", "lease" or "counter", reason}
 -- A key of another type gives the server's own error, WRONGTYPE.
@@ -34,7 +34,8 @@
 
 redis.replicate_commands() -- for Redis 6 under lua-replicate-commands no: the script reads clocks before it writes
 
-local lease = redis.call('GET', KEYS[1])
+local present = redis.call('EXISTS', KEYS[1], KEYS[3]) -- in one call: mostly there is neither
+local lease = present > 0 and redis.call('GET', KEYS[1])
 local waiter = ARGV[6]
 local turn = waiter ~= '' and lease == '~' .. string.sub(waiter, 1, 32) -- the lease is reserved for the caller
 local ttl, label -- of a lease that the caller cannot have now
@@ -64,7 +65,7 @@ if lease and not turn then
   elseif ttl < 0 then
     return {'bad', 'lease', 'without a TTL'}
   end
-elseif not lease and redis.call('EXISTS', KEYS[3]) == 1 and ARGV[8] ~= '0' then
+elseif present > 0 and not lease and ARGV[8] ~= '0' then -- present is the queue
   if redis.call('ZRANGE', KEYS[3], 0, 0)[1] == waiter then
     turn = true
   else
@@ -131,16 +132,18 @@ if token < 1 then
   redis.call('DECR', KEYS[2]) -- an operator has to fix it; repeated calls must not count it up until it grants
   return {'bad', 'counter', 'negative'}
 end
+local digits
 if token < 9007199254740992 then
-  token = string.format('%.0f', token)
+  digits = string.format('%.0f', token)
 else
-  token = redis.call('GET', KEYS[2])
+  digits = redis.call('GET', KEYS[2])
+  token = digits
 end
 if ARGV[4] ~= '0' then
   redis.call('PEXPIRE', KEYS[2], ARGV[4])
 else
   redis.call('PERSIST', KEYS[2]) -- a manager with an idle time may have granted before
 end
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. token .. ' ' .. ARGV[3], 'PX', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. digits .. ' ' .. ARGV[3], 'PX', ARGV[2])
 if waiter ~= '' then redis.call('ZREM', KEYS[3], waiter) end
 return token

@@ -8,7 +8,7 @@
 -- ARGV[4]  "1" where PUBLISH tells how many subscribers received it, that is, outside a cluster
 -- ARGV[5]  "1" to hand on a lease that is already free
 --
--- Reply: "released", "gone" or "taken"; "released <ms>" if it is reserved for that long and others stand behind
+-- Reply: 1 or "released", "gone" or "taken"; "released <ms>" if it is reserved for that long and others stand behind
 --
 -- The head is told to come now. It is passed over if no subscriber receives the message: its process is dead, or its
 -- subscription was cut, and then it rejoins in the place it had. The second waiter is told to look once the reservation
@@ -20,7 +20,7 @@ if not lease and ARGV[5] ~= '1' then return 'gone' end
 if lease and string.sub(lease, 1, 33) ~= ARGV[1] .. ' ' then return 'taken' end
 if #KEYS == 1 or redis.call('EXISTS', KEYS[2]) == 0 then
   redis.call('DEL', KEYS[1])
-  return 'released'
+  return 1 -- which costs the client nothing to read
 end
 
 local head, next, ms, gone
