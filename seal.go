@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencepost-pg/fencepost/token"
@@ -20,8 +21,14 @@ import (
 // ErrOutcomeUnknown if the seal may have been made, and ErrTokenRegressed if the token is the highest possible. The
 // token is then valid until the next claim, as after Release.
 //
+// Inside the function of a transaction that the lease guards, ReleaseSealed returns ErrHeldByCaller and does nothing
+// else: the seal would wait for that very transaction. ctx must be the function's.
+//
 // Like Release it runs on a context of its own, which has the values of ctx. It is safe for concurrent use.
 func (l *Lease) ReleaseSealed(ctx context.Context) error {
+	if l.guards(ctx) {
+		return fmt.Errorf("%w: the seal of %q would wait for the transaction that is open", ErrHeldByCaller, l.resource)
+	}
 	sealed := l.seal(ctx)
 	if l.sealed.Load() {
 		sealed = nil // another call was faster, and its release may have ended this one
@@ -31,6 +38,16 @@ func (l *Lease) ReleaseSealed(ctx context.Context) error {
 		return released // both report the same loss
 	}
 	return joined(sealed, released)
+}
+
+// guards reports whether the lease guards an open transaction whose function got ctx.
+func (l *Lease) guards(ctx context.Context) bool {
+	for h := heldIn(ctx); h != nil; h = h.outer {
+		if h.inTx() && slices.Contains(h.leases, l) {
+			return true
+		}
+	}
+	return false
 }
 
 // seal claims the token above the lease's under a nonce that nobody keeps.

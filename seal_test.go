@@ -170,3 +170,40 @@ func TestSealsAtOnceAreOne(t *testing.T) {
 		wantErr(t, writeAs(t.Context(), b.pool, l.Claim()), fencepost.ErrStale)
 	}
 }
+
+// C38: a seal inside a transaction under its own lease is refused at once, and changes nothing. The control: if ctx does
+// not show the transaction, the seal waits for it.
+func TestCase38_ASealInsideItsOwnTransactionIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{SettleFor: 20 * time.Minute})
+	l, other := b.acquire(t, "r", nil), b.acquire(t, "s", nil)
+	err := b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+		wantHeldByCaller(t, "Tx", l.ReleaseSealed(ctx))
+		wantHeldByCaller(t, "the second lease", other.ReleaseSealed(context.WithoutCancel(ctx)))
+		return b.store.Join(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
+			wantHeldByCaller(t, "Join", l.ReleaseSealed(ctx))
+			return setValue("kept")(ctx, tx)
+		})
+	}, l, other)
+	if r := b.read(t, "1"); err != nil || l.Err() != nil || r.Value != "kept" {
+		t.Errorf("%v, the lease %v, the row %+v", err, l.Err(), r)
+	}
+	if err := l.ReleaseSealed(t.Context()); err != nil {
+		t.Errorf("after the transaction: %v", err)
+	}
+}
+
+func TestCase38Control_ASealThatIsNotShownTheTransactionWaitsForIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{SettleFor: 200 * time.Millisecond})
+	l := b.acquire(t, "r", nil)
+	err := b.store.Tx(t.Context(), func(context.Context, pgx.Tx) error {
+		began := time.Now()
+		wantErr(t, l.ReleaseSealed(t.Context()), fencepost.ErrUnavailable)
+		if took := time.Since(began); took < 200*time.Millisecond {
+			t.Errorf("after %v", took)
+		}
+		return nil
+	}, l)
+	wantErr(t, err, fencepost.ErrLost)
+}

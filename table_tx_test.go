@@ -131,6 +131,10 @@ func inside(t *testing.T, b *bundle) map[string]func(txWork) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, err := onLocks.Resource(fencepost.Key{"1"}); err != nil || got != "invoice-1" {
+		t.Errorf("row 1 belongs to %q, %v", got, err)
+	}
+	wantErr(t, second(onLocks.Resource(fencepost.Key{"1", "2"})), fencepost.ErrInvalid)
 	ours := func(work txWork) fencepost.TxFunc {
 		return func(ctx context.Context, tx pgx.Tx) error { return work(ctx, tx, b.table.In(tx)) }
 	}

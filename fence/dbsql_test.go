@@ -470,3 +470,29 @@ func TestAGuardNeedsATransaction(t *testing.T) {
 		}
 	}
 }
+
+// C37: a connection of database/sql that is of no use is not given back to its pool. One that has met an ordinary error
+// is, and so is one to a primary on which an operator has stopped all writes.
+func TestCase37_DiscardSQLClosesOnlyWhatIsOfNoUse(t *testing.T) {
+	t.Parallel()
+	db, _ := setupSQL(t)
+	db.SetMaxOpenConns(1)
+	backend := func(err error) (pid int) {
+		conn, connErr := db.Conn(t.Context())
+		if connErr == nil {
+			connErr = conn.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid)
+		}
+		if connErr != nil {
+			t.Fatal(connErr)
+		}
+		fence.DiscardSQL(conn, err)
+		_ = conn.Close() // an error if it was discarded
+		return pid
+	}
+	for code, kept := range map[string]bool{"23505": true, "25006": true, "57P01": false, "08006": false} {
+		before := backend(&pgconn.PgError{Code: code})
+		if after := backend(nil); (after == before) != kept {
+			t.Errorf("SQLSTATE %s: backend %d, then %d", code, before, after)
+		}
+	}
+}

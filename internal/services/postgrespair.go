@@ -49,9 +49,6 @@ func (n *PostgresNode) URL() string { return n.url }
 // Shut ends the server in order.
 func (n *PostgresNode) Shut(ctx context.Context) error { return n.order(ctx, opShut) }
 
-// Start restarts it after Shut, on the same port, and returns once it answers.
-func (n *PostgresNode) Start(ctx context.Context) error { return n.order(ctx, opStart) }
-
 // Follow restarts it after Shut as a standby of the other server, which must have been promoted since. It returns once
 // it answers.
 func (n *PostgresNode) Follow(ctx context.Context) error { return n.order(ctx, opFollow) }
