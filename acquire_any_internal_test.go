@@ -15,18 +15,22 @@ func TestInvariant9_TheEndOfCtxDoesNotTurnAHeldSlotIntoAnUnavailableOne(t *testi
 	cancel()
 	unavailable := fmt.Errorf("%w: %w", ErrUnavailable, context.Canceled)
 	for name, tt := range map[string]struct {
-		ctx             context.Context
+		ended           bool
 		before, err     error
 		held, cancelled bool
 	}{
-		"held, and ctx ended":           {ended, ErrHeld, unavailable, true, true},
-		"held, and Redis did not reply": {t.Context(), ErrHeld, ErrUnavailable, false, false},
-		"unavailable before":            {ended, ErrUnavailable, unavailable, false, true},
-		"not asked before":              {ended, nil, unavailable, false, true},
-		"held by another by then":       {ended, ErrUnavailable, ErrHeld, true, false},
+		"held, and ctx ended":           {true, ErrHeld, unavailable, true, true},
+		"held, and Redis did not reply": {false, ErrHeld, ErrUnavailable, false, false},
+		"unavailable before":            {true, ErrUnavailable, unavailable, false, true},
+		"not asked before":              {true, nil, unavailable, false, true},
+		"held by another by then":       {true, ErrUnavailable, ErrHeld, true, false},
 	} {
 		s := slot{met: tt.before}
-		s.meet(tt.ctx, tt.err)
+		ctx := t.Context()
+		if tt.ended {
+			ctx = ended
+		}
+		s.meet(ctx, tt.err)
 		if errors.Is(s.met, ErrHeld) != tt.held || errors.Is(s.met, ErrUnavailable) == tt.held ||
 			errors.Is(s.met, context.Canceled) != tt.cancelled {
 			t.Errorf("%s: %v", name, s.met)

@@ -177,7 +177,7 @@ func TestCase38_ASealInsideItsOwnTransactionIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{SettleFor: 20 * time.Minute})
 	l, other := b.acquire(t, "r", nil), b.acquire(t, "s", nil)
-	err := b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
+	err := b.store.Tx(t.Context(), func(ctx context.Context, _ pgx.Tx) error {
 		wantHeldByCaller(t, "Tx", l.ReleaseSealed(ctx))
 		wantHeldByCaller(t, "the second lease", other.ReleaseSealed(context.WithoutCancel(ctx)))
 		return b.store.Join(ctx, "s", func(ctx context.Context, tx pgx.Tx) error {
