@@ -279,7 +279,7 @@ func (a *AdvisoryTx) begin(ctx context.Context, conn *pgx.Conn, l *Lease, key in
 		return nil, nil, err
 	}
 	b.Queue(unboundWaitSQL)
-	tx, err := sendBegin(ctx, conn, &b, "guard")
+	tx, err := sendBegin(ctx, conn, &b, "")
 	if err == nil {
 		l.setClaim(*c)
 	}

@@ -14,9 +14,22 @@ func (l *Lease) Bind(ctx context.Context) (bound context.Context, cancel context
 
 // bound returns a copy of ctx that also ends with the lease, and then has the lease's cause.
 func (l *Lease) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, add, stop := boundByAll(ctx)
-	add(l)
-	return ctx, stop
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := l.cancels(cancel)
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// cancels makes the end of the lease call cancel, until stop is called.
+func (l *Lease) cancels(cancel context.CancelCauseFunc) (stop func() bool) {
+	if err := l.Err(); err != nil {
+		cancel(err)
+		return func() bool { return false }
+	}
+	held := l.hold.Context()
+	return context.AfterFunc(held, func() { cancel(context.Cause(held)) })
 }
 
 // boundByAll is bound for any number of leases. Each lease is added once it has been acquired. All leases end the same
@@ -24,14 +37,7 @@ func (l *Lease) bound(ctx context.Context) (context.Context, context.CancelFunc)
 func boundByAll(ctx context.Context) (bounded context.Context, add func(*Lease), stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var stops []func() bool
-	add = func(l *Lease) {
-		if err := l.Err(); err != nil {
-			cancel(err)
-			return
-		}
-		held := l.hold.Context()
-		stops = append(stops, context.AfterFunc(held, func() { cancel(context.Cause(held)) }))
-	}
+	add = func(l *Lease) { stops = append(stops, l.cancels(cancel)) }
 	return ctx, add, func() {
 		for _, stop := range stops {
 			stop()

@@ -130,6 +130,9 @@ func (s *Store) claimOn(
 
 // refusedAt returns the fence's token if the fence refused a claim.
 func refusedAt(err error) (token.Token, bool) {
+	if err == nil {
+		return 0, false
+	}
 	var stale *fence.StaleError
 	if errors.As(err, &stale) {
 		return stale.Current, true

@@ -172,7 +172,7 @@ func (f *foldedClaim) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, c 
 			if opts.first != nil {
 				opts.first(&b)
 			}
-			tx, err := sendBegin(ctx, conn, &b, w.Verb())
+			tx, err := sendBegin(ctx, conn, &b, c.Resource)
 			if err != nil {
 				return nil, nil, err
 			}

@@ -110,3 +110,26 @@ func whileEntered(t *testing.T, b *bundle, try func()) error {
 		return err
 	})
 }
+
+// A lock on the fence that was taken beside the gate makes the claim of Do wait, within its own bounds.
+func TestTheClaimOfDoWaitsForALockBesideTheGate(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	do := func() error { return b.store.Do(shortly(t.Context(), t), "r", setValue("x")) }
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT FROM fencepost.fence FOR UPDATE`); err != nil {
+			return err
+		}
+		go func() { done <- do() }()
+		b.awaitWaiter(t)
+		_, err := tx.Exec(t.Context(), `SELECT pg_sleep(0.3)`) // longer than the claim that does not wait
+		return err
+	})
+	if err := errors.Join(err, <-done); err != nil || b.fenceOf(t, "r") != 2 {
+		t.Errorf("%v, the fence at %d", err, b.fenceOf(t, "r"))
+	}
+}

@@ -169,6 +169,9 @@ func (e *aheadError) Unwrap() error { return e.error }
 
 // ahead finds the error of a row ahead of its fence, if this run met it.
 func (r *txRun) ahead(err error) (*aheadError, bool) {
+	if err == nil {
+		return nil, false
+	}
 	var ahead *aheadError
 	return ahead, errors.As(err, &ahead) && ahead.in == r.handed
 }

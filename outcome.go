@@ -16,6 +16,9 @@ import (
 // outcome calls the event functions for a call's error, once per call. It ends the leases that PostgreSQL has refused
 // as stale, among those that the call was given and those that its context carries.
 func (s *Store) outcome(ctx context.Context, about subject, err error) error {
+	if err == nil {
+		return nil
+	}
 	s.outcomeUnknown(ctx, about, err)
 	var lost *LostError
 	if errors.As(err, &lost) && lost.Reason == ReasonStale {

@@ -43,20 +43,31 @@ func (r *txRun) begin(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
 		// The server decides the access mode: READ WRITE would override an operator's default_transaction_read_only.
 		// READ ONLY comes last, because the guard locks rows.
 		b.BeginTx(pgx.TxOptions{IsoLevel: r.opts.Isolation})
-		boundIdle(&b, r.opts.MaxIdle)
-		mark := pgcommit.QueueMark(&b)
-		if len(t.claims) > 0 {
-			pgclaim.QueueEnterAll(&b, t.claims)
-		}
+		mark := r.queueOpening(&b, t.claims)
 		if r.opts.first != nil {
 			r.opts.first(&b)
 		}
 		if r.opts.ReadOnly {
 			b.Queue(`SET TRANSACTION READ ONLY`)
 		}
-		tx, err := sendBegin(ctx, conn, &b, "guard")
+		tx, err := sendBegin(ctx, conn, &b, "")
 		return tx, mark, err
 	})
+}
+
+// queueOpening queues what opens a transaction under claims: one statement for one claim, which is the usual case.
+func (r *txRun) queueOpening(b *pgx.Batch, claims []Claim) *pgcommit.Mark {
+	if len(claims) == 1 {
+		var mark pgcommit.Mark
+		pgclaim.QueueEnterMarked(b, claims[0], r.opts.MaxIdle, &mark.XID, &mark.Incarnation)
+		return &mark
+	}
+	boundIdle(b, r.opts.MaxIdle)
+	mark := pgcommit.QueueMark(b)
+	if len(claims) > 0 {
+		pgclaim.QueueEnterAll(b, claims)
+	}
+	return mark
 }
 
 // beginMarked begins a transaction. If the server has no incarnation, it makes one and begins again. A transaction
@@ -86,8 +97,9 @@ func boundIdle(b *pgx.Batch, maxIdle time.Duration) {
 		strconv.FormatInt(maxIdle.Milliseconds(), 10))
 }
 
-// sendBegin sends the batch that opens a guarded transaction. The verb says in errors what the batch does.
-func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, verb string) (pgx.Tx, error) {
+// sendBegin sends the batch that opens a guarded transaction. claims is the resource that the batch claims, for errors;
+// empty if it claims none.
+func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, claims string) (pgx.Tx, error) {
 	if problem := encoding.Problem(conn.PgConn()); problem != "" {
 		return nil, invalidf("%s", problem)
 	}
@@ -95,6 +107,10 @@ func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, verb string) (
 	tx := results.Tx()
 	if err := results.Close(); err != nil {
 		rollback(ctx, tx)
+		verb := "guard"
+		if claims != "" {
+			verb = "claim " + strconv.Quote(claims)
+		}
 		return nil, pgerr.InterpretOwn(ctx, verb, err)
 	}
 	return tx, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// enter and guard pin no search_path, so their bodies have to name a schema wherever a name is looked up. Here every
+// enter, guard, enter_marked and claim_marked pin no search_path, so their bodies have to name a schema wherever a name is looked up. Here every
 // operator on the types it uses, every function and every type that their sources mention has a namesake in front of
 // the path.
 func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
@@ -52,6 +52,21 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	if err != nil {
 		t.Errorf("two guards: %v", err)
 	}
+	for what, sql := range map[string]string{
+		"entered":         `enter_marked('test:item:1', 5, '` + c.Nonce.Hex() + `', 1000)`,
+		"claimed":         `claim_marked('test:item:1', 6, '` + c.Nonce.Hex() + `', 'x', 1000)`,
+		"claimed already": `claim_marked('test:item:2', 7, '` + second.Nonce.Hex() + `', 'x', 1000)`,
+		"claimed first":   `claim_marked('test:item:3', 1, '` + c.Nonce.Hex() + `', 'x', 1000)`,
+	} {
+		err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			var xid string
+			err := tx.QueryRow(t.Context(), `SELECT xid FROM fencepost.`+sql).Scan(&xid)
+			return errors.Join(err, tx.Rollback(t.Context()))
+		})
+		if !errors.Is(err, pgx.ErrTxClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	stale := c
 	stale.Token = 4
 	wantState(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return enter(tx, stale) }), "ZF001")
@@ -67,7 +82,7 @@ DECLARE
 	used  CONSTANT text[] := '{text,int4,int8,uuid,json,jsonb,bool}';
 	trap  CONSTANT text := 'BEGIN RAISE EXCEPTION USING ERRCODE = ''EV001'', MESSAGE = ''a namesake ran''; END';
 	body  text := (SELECT string_agg(prosrc, ' ') FROM pg_proc
-		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard', 'entry'));
+		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard', 'entered_text', 'enter_marked', 'claim_marked'));
 	one   record;
 	made  integer := 0;
 BEGIN

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencepost-pg/fencepost/internal/pgerr"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -20,18 +22,23 @@ type Within struct {
 	claim    Claim
 	label    string
 	patience patience
+	waits    bool // the claim waits for other transactions
 
 	claimed          bool
+	busy             bool // not claimed, because the claim would have had to wait
 	current          token.Token
 	xid, incarnation string
 }
 
-// ErrNotClaimed says that the fence refused a claim, so its transaction must not go on.
-var ErrNotClaimed = errors.New("the fence refused the claim")
+// ErrNotClaimed says that a claim was not made, so its transaction must not go on.
+var ErrNotClaimed = errors.New("the claim was not made")
 
 // RaiseWithin makes a claim in a transaction that stays open. begin opens the transaction in one batch: BEGIN at READ
 // COMMITTED, and then what Queue queues. It returns the error of Answer once it has read the batch, and rolls the
-// transaction back if there is one. begin is called again if only the server's own bound ended the wait.
+// transaction back if there is one.
+//
+// The first claim does not wait for other transactions. If it would have to, begin is called again, and then once more
+// whenever only the server's own bound ended the wait.
 //
 // The errors are those of [Raise], except that none is ErrOutcomeUnknown, because the claim has not been committed. ctx
 // bounds the call.
@@ -43,16 +50,35 @@ func RaiseWithin(ctx context.Context, c Claim, opts *RaiseOptions, begin func(*W
 	if err != nil {
 		return err
 	}
+	w := &Within{claim: c, label: label, patience: p}
 	return untilAnswered(ctx, c, p, func() (bool, token.Token, error) {
-		w := &Within{claim: c, label: label, patience: p}
-		if err := begin(w); err != nil && !errors.Is(err, ErrNotClaimed) {
+		err := begin(w)
+		if !w.waits && (w.busy || mayWait(err)) && ctx.Err() == nil {
+			w.waits, w.busy = true, false
+			err = begin(w)
+		}
+		if err != nil && !errors.Is(err, ErrNotClaimed) {
 			return false, 0, err
 		}
 		return w.claimed, w.current, nil
 	})
 }
 
+// mayWait reports whether a claim that waits for nobody was ended by a limit, of its own or of the session.
+func mayWait(err error) bool {
+	server, answered := pgerr.ServerError(err)
+	return answered && (server.Code == codeLockNotAvailable || server.Code == pgerr.CodeQueryCanceled)
+}
+
+const codeLockNotAvailable = "55P03"
+
 const (
+	enterMarkedSQL = `SELECT pg_catalog.concat_ws(' ', xid, incarnation)
+	FROM fencepost.enter_marked($1::text, $2::bigint, $3::uuid, $4::integer)`
+
+	claimMarkedSQL = `SELECT pg_catalog.concat_ws(' ', claimed, current, xid, incarnation)
+	FROM fencepost.claim_marked($1::text, $2::bigint, $3::uuid, $4::text, $5::integer)`
+
 	// The limits that the session has are kept, because they are the function's, in a setting of the transaction. Their
 	// values contain no space. A setting of the session by the same name does not matter.
 	withinBoundsSQL = `SELECT pg_catalog.set_config('fencepost.bounds', pg_catalog.concat_ws(' ',
@@ -64,10 +90,10 @@ const (
 		THEN pg_catalog.set_config('transaction_timeout', '0', true) END`
 
 	// A limit that is put back counts from the next statement.
-	withinSQL = `SELECT c.claimed, c.current, m.xid, coalesce(m.incarnation::text, ''),
+	withinSQL = `SELECT pg_catalog.concat_ws(' ', c.claimed, c.current, m.xid, m.incarnation),
 	CASE WHEN c.claimed THEN fencepost.enter($1::text, $2::bigint, $3::uuid) END,
-	pg_catalog.set_config('idle_in_transaction_session_timeout', $5, true),
-	pg_catalog.set_config('tcp_user_timeout', $5, true),
+	pg_catalog.set_config('idle_in_transaction_session_timeout', $5::integer::text, true),
+	pg_catalog.set_config('tcp_user_timeout', $5::integer::text, true),
 	pg_catalog.set_config('statement_timeout', pg_catalog.split_part(o.bounds, ' ', 1), true),
 	pg_catalog.set_config('lock_timeout', pg_catalog.split_part(o.bounds, ' ', 2), true),
 	CASE WHEN pg_catalog.split_part(o.bounds, ' ', 3) OPERATOR(pg_catalog.<>) ALL (ARRAY['', '0'])
@@ -76,20 +102,55 @@ const (
 		pg_catalog.current_setting('fencepost.bounds') AS o (bounds)`
 )
 
-// Queue queues the claim, and bounds how long the transaction may be idle. The claim's wait has bounds of its own on
+// Queue queues the claim, and bounds how long the transaction may be idle. A claim that waits has bounds of its own on
 // the server. After it, the session's own limits apply again.
 func (w *Within) Queue(ctx context.Context, b *pgx.Batch, maxIdle time.Duration) {
-	b.Queue(withinBoundsSQL, w.patience.onServer(ctx))
-	idle := strconv.FormatInt(maxIdle.Milliseconds(), 10)
-	b.Queue(withinSQL, w.claim.Resource, int64(w.claim.Token), w.claim.Nonce.Hex(), w.label, idle).QueryRow(w.scan)
+	w.claimed, w.busy = false, false
+	sql := claimMarkedSQL
+	if w.waits {
+		b.Queue(withinBoundsSQL, w.patience.onServer(ctx))
+		sql = withinSQL
+	}
+	b.Queue(sql, w.claim.Resource, int64(w.claim.Token), w.claim.Nonce.Hex(), w.label, int32(maxIdle.Milliseconds())).
+		QueryRow(w.scan)
 }
 
+// scan reads "claimed current xid incarnation". What is NULL is left out, from the end or from the beginning.
 func (w *Within) scan(row pgx.Row) error {
-	return row.Scan(&w.claimed, &w.current, &w.xid, &w.incarnation, nil, nil, nil, nil, nil, nil)
+	var answer string
+	var ignored [6]any
+	dest := append([]any{&answer}, ignored[:]...)
+	if !w.waits {
+		dest = dest[:1]
+	}
+	if err := row.Scan(dest...); err != nil {
+		return err
+	}
+	if answer == "" {
+		w.busy = true
+		return nil
+	}
+	claimed, rest, _ := strings.Cut(answer, " ")
+	current, rest, _ := strings.Cut(rest, " ")
+	w.xid, w.incarnation, _ = strings.Cut(rest, " ")
+	w.claimed = claimed == "t"
+	n, err := strconv.ParseInt(current, 10, 64)
+	w.current = token.Token(n)
+	return err
 }
 
-// Verb says in errors what the batch does.
-func (w *Within) Verb() string { return "claim " + strconv.Quote(w.claim.Resource) }
+// QueueEnterMarked is [QueueEnter] for a batch that begins with BEGIN: it also bounds how long the transaction may be
+// idle, and queries its mark. xid and incarnation are set once the batch has been read; incarnation is empty if the
+// server has none.
+func QueueEnterMarked(b *pgx.Batch, c Claim, maxIdle time.Duration, xid, incarnation *string) {
+	b.Queue(enterMarkedSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), int32(maxIdle.Milliseconds())).
+		QueryRow(func(row pgx.Row) error {
+			var mark string
+			err := row.Scan(&mark)
+			*xid, *incarnation, _ = strings.Cut(mark, " ")
+			return err
+		})
+}
 
 // Answer returns what fencepost.mark returned, or ErrNotClaimed if the transaction must be rolled back. Call it after
 // the batch.

@@ -13,6 +13,9 @@ import (
 // other that reports its SQLSTATE, as lib/pq's does. Of another driver's error only the fields that this package uses
 // are filled. Its severity may be in the server's language and then does not count: the SQLSTATE decides.
 func ServerError(err error) (*pgconn.PgError, bool) {
+	if err == nil {
+		return nil, false
+	}
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		return server, true

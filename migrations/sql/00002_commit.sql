@@ -47,6 +47,93 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- enter_marked opens a guarded transaction in one call: it enters a resource, marks the transaction, and bounds how
+-- long it may be idle, in milliseconds. A holder that is stopped while it reads a result is not idle; tcp_user_timeout
+-- ends its transaction. Calls of functions by functions cost as much as their work here, so the bodies of guard and
+-- enter stand here once more. It names schemas as guard does.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.enter_marked(
+    resource text, token bigint, nonce uuid, max_idle integer, OUT xid text, OUT incarnation uuid)
+LANGUAGE plpgsql SECURITY DEFINER
+AS $body$
+DECLARE
+    set pg_catalog.text; -- an assignment costs less than a statement
+BEGIN
+    PERFORM FROM fencepost.fence AS f
+      WHERE f.resource OPERATOR(pg_catalog.=) enter_marked.resource COLLATE pg_catalog."C"
+        AND f.token OPERATOR(pg_catalog.=) enter_marked.token AND f.nonce OPERATOR(pg_catalog.=) enter_marked.nonce
+        AND pg_catalog.pg_advisory_xact_lock_shared(
+                1179534160, pg_catalog.hashtext(enter_marked.resource COLLATE pg_catalog."C")) IS NOT NULL
+        FOR SHARE;
+    IF NOT FOUND THEN
+        PERFORM fencepost.refuse_claim(enter_marked.resource, enter_marked.token, enter_marked.nonce);
+    END IF;
+    set := pg_catalog.concat(
+        pg_catalog.set_config('idle_in_transaction_session_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('tcp_user_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
+            fencepost.entered_text(enter_marked.resource, enter_marked.token, enter_marked.nonce),
+            pg_catalog.current_setting('fencepost.entered', true)), true));
+    xid := pg_catalog.pg_current_xact_id();
+    SELECT l.incarnation INTO incarnation
+      FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born;
+END
+$body$;
+-- +goose StatementEnd
+
+-- claim_marked opens a guarded transaction that makes its own claim: it is claim and enter_marked in one call. The
+-- claim takes effect with everything else when the transaction commits. It does not wait for other transactions:
+-- claimed is NULL if claim would have to wait at the gate, and then nothing has been claimed. A lock that somebody has
+-- taken beside the gate ends it after a short time with 55P03. xid is NULL unless claimed is true.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.claim_marked(
+    resource text, token bigint, nonce uuid, label text, max_idle integer,
+    OUT claimed boolean, OUT current bigint, OUT xid text, OUT incarnation uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms'
+AS $body$
+DECLARE
+    set pg_catalog.text; -- an assignment costs less than a statement
+BEGIN
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(
+        1179534160, pg_catalog.hashtext(claim_marked.resource COLLATE pg_catalog."C")) THEN
+        RETURN;
+    END IF;
+    IF pg_catalog.current_setting('synchronous_commit')
+        OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
+        set := pg_catalog.set_config('synchronous_commit', 'on', true); -- see claim
+    END IF;
+    -- The usual case of claim: the fence is there, and below the token.
+    UPDATE fencepost.fence AS f
+       SET token = claim_marked.token, nonce = claim_marked.nonce, label = coalesce(claim_marked.label, ''),
+           claimed_at = pg_catalog.clock_timestamp()
+     WHERE f.resource OPERATOR(pg_catalog.=) claim_marked.resource COLLATE pg_catalog."C"
+       AND f.token OPERATOR(pg_catalog.<) claim_marked.token
+       AND claim_marked.token OPERATOR(pg_catalog.-) f.token OPERATOR(pg_catalog.<=) 1099511627776;
+    IF FOUND THEN
+        claimed := true;
+        current := claim_marked.token;
+    ELSE
+        SELECT c.claimed, c.current INTO claimed, current FROM fencepost.claim(
+            claim_marked.resource, claim_marked.token, claim_marked.nonce, claim_marked.label) AS c;
+        IF NOT claimed THEN
+            RETURN;
+        END IF;
+        -- A claim that had been made before has not locked the row.
+        PERFORM fencepost.guard(claim_marked.resource, claim_marked.token, claim_marked.nonce);
+    END IF;
+    set := pg_catalog.concat(
+        pg_catalog.set_config('idle_in_transaction_session_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('tcp_user_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
+            fencepost.entered_text(claim_marked.resource, claim_marked.token, claim_marked.nonce),
+            pg_catalog.current_setting('fencepost.entered', true)), true));
+    xid := pg_catalog.pg_current_xact_id();
+    SELECT l.incarnation INTO incarnation
+      FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born;
+END
+$body$;
+-- +goose StatementEnd
+
 -- settle returns the outcome of a marked transaction: 'committed', 'aborted', 'in progress' or 'unknown'. It is
 -- 'unknown' if this server cannot know: it is another incarnation, is a standby, or has forgotten the id.
 -- +goose StatementBegin
@@ -82,11 +169,17 @@ $body$;
 REVOKE ALL ON TABLE fencepost.incarnation FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.begin_incarnation() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.mark() FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.enter_marked(text, bigint, uuid, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.settle(text, uuid) FROM PUBLIC;
 
 COMMENT ON FUNCTION fencepost.begin_incarnation() IS
     'gives the server an incarnation if it has none, after the first migration and after a crash';
 COMMENT ON FUNCTION fencepost.mark() IS 'returns the transaction''s id and the server''s incarnation, for settle';
+COMMENT ON FUNCTION fencepost.enter_marked(text, bigint, uuid, integer) IS
+    'opens a guarded transaction: enter, mark, and the longest that it may be idle, in milliseconds';
+COMMENT ON FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer) IS
+    'opens a guarded transaction that makes its own claim, if that need not wait: claim and enter_marked';
 COMMENT ON FUNCTION fencepost.settle(text, uuid) IS
     'tells what became of a marked transaction: committed, aborted, in progress or unknown';
 
@@ -95,6 +188,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(2, false);
 
 LOCK TABLE fencepost.incarnation IN ACCESS EXCLUSIVE MODE;
+DROP FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer);
+DROP FUNCTION fencepost.enter_marked(text, bigint, uuid, integer);
 DROP FUNCTION fencepost.settle(text, uuid);
 DROP FUNCTION fencepost.mark();
 DROP FUNCTION fencepost.begin_incarnation();
