@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 type batcher struct {
 	client *redis.Client
 	trips  *trips
+	yields bool // senders let calls gather first; see ofQuorum
 
 	mu       sync.Mutex
 	waiting  []*scriptCall
@@ -51,6 +53,14 @@ func newBatcher(client redis.UniversalClient, t *trips) *batcher {
 	b := &batcher{client: one, trips: t}
 	b.start = b.send
 	return b
+}
+
+// ofQuorum makes this the batcher of one node of a quorum. Each call then has a goroutine for every node, so the cores
+// are busy anyway, and fewer pipelines count for more than a sender that goes on at once.
+func (b *batcher) ofQuorum() {
+	if b != nil {
+		b.yields = true
+	}
 }
 
 // scriptCall is one call of a script. It is used again once its caller has read the reply.
@@ -88,7 +98,8 @@ func (b *batcher) take(ctx, detached context.Context, script *script, command []
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, p)
-	if b.senders < fewSenders || b.senders < someSenders && 2*len(b.waiting) > b.senders {
+	many := !b.yields && b.senders < someSenders && 2*len(b.waiting) > b.senders
+	if b.senders < fewSenders || many {
 		b.senders++
 		go b.start()
 	} else if !b.watching {
@@ -126,6 +137,9 @@ func (b *batcher) sendAnother() {
 func (b *batcher) send() {
 	var room [maxTogether]*scriptCall
 	for {
+		if b.yields {
+			runtime.Gosched() // a caller that was just answered may make another call
+		}
 		batch := b.next(room[:0])
 		if len(batch) == 0 {
 			return

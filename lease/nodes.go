@@ -26,6 +26,7 @@ type node struct {
 
 func newNode(index int, client redis.UniversalClient, opts Options, timeout time.Duration) *node {
 	s := newScripts(client, opts)
+	s.batcher.ofQuorum()
 	return &node{index: index, scripts: s, breaker: breaker{patience: timeout}}
 }
 
