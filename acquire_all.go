@@ -26,25 +26,34 @@ import (
 // ErrHeldByCaller, for a resource that the caller already holds, is returned before the first lease is acquired. ctx
 // bounds the whole call except the release of acquired leases. After an error nothing is held.
 func (s *Store) AcquireAll(ctx context.Context, resources []string, opts *AcquireOptions) ([]*Lease, error) {
+	leases, _, err := s.acquireAll(ctx, resources, opts, false)
+	return leases, err
+}
+
+// acquireAll is AcquireAll. If claimLater is set and all leases were free at once, it leaves their claims to the caller:
+// claimed is false.
+func (s *Store) acquireAll(
+	ctx context.Context, resources []string, opts *AcquireOptions, claimLater bool,
+) (leases []*Lease, claimed bool, err error) {
 	sorted, err := s.sortedNames(ctx, resources)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := opts.check(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	bounded, add, stop := boundByAll(ctx)
 	defer stop()
-	a := &acquiring{store: s, opts: opts, add: add, leases: make([]*Lease, 0, len(sorted))}
+	a := &acquiring{store: s, opts: opts, add: add, claimLater: claimLater, leases: make([]*Lease, 0, len(sorted))}
 	for len(a.leases) < len(sorted) {
 		if err := a.next(bounded, sorted[len(a.leases):]); err != nil {
-			return nil, s.giveBack(ctx, a.leases, lostOr(a.leases, err))
+			return nil, false, s.giveBack(ctx, a.leases, lostOr(a.leases, err))
 		}
 	}
 	if err := over(a.leases); err != nil {
-		return nil, s.giveBack(ctx, a.leases, err)
+		return nil, false, s.giveBack(ctx, a.leases, err)
 	}
-	return a.leases, nil
+	return a.leases, !a.unclaimed, nil
 }
 
 func (s *Store) sortedNames(ctx context.Context, resources []string) ([]string, error) {

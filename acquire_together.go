@@ -18,6 +18,9 @@ type acquiring struct {
 	opts   *AcquireOptions
 	add    func(*Lease) // bounds the call by a lease
 	leases []*Lease     // acquired and claimed
+
+	claimLater bool // leave the claims to the caller if all leases are free at once
+	unclaimed  bool // that was so
 }
 
 // togetherLocker is a locker that asks for several resources at once, and does not wait. grants[i] is nil if errs[i] is
@@ -48,13 +51,13 @@ func (a *acquiring) next(ctx context.Context, rest []string) error {
 		added = append(added, l)
 		a.add(l) // once this one is lost, waiting for the rest is pointless
 	}
+	a.unclaimed = a.claimLater && err == nil && len(a.leases) == 0
 	a.leases = append(a.leases, added...)
-	if refused := a.store.claimTogether(ctx, added, grants, a.opts); refused != nil {
-		return a.refused(ctx, refused.lease.resource, began, refused.err)
+	if a.unclaimed {
+		return nil
 	}
-	for _, l := range added {
-		l.heldFor.begin()
-		a.store.acquired(ctx, l, time.Since(began))
+	if err := a.store.claimAll(ctx, added, a.opts, began); err != nil {
+		return err
 	}
 	switch {
 	case err == nil:
@@ -114,6 +117,25 @@ func giveBackGrants(ctx context.Context, s *Store, grants []redisGrant) {
 	}
 }
 
+// claimAll claims the tokens of leases that have just been granted, and reports the leases. began is when their acquire
+// did. ctx ends with the leases.
+func (s *Store) claimAll(ctx context.Context, leases []*Lease, opts *AcquireOptions, began time.Time) error {
+	if refused := s.claimTogether(ctx, leases, opts); refused != nil {
+		s.refusedAcquire(ctx, refused.lease.resource, time.Since(began), refused.err)
+		return refused.err
+	}
+	s.acquiredAll(ctx, leases, began)
+	return nil
+}
+
+func (s *Store) acquiredAll(ctx context.Context, leases []*Lease, began time.Time) {
+	for _, l := range leases {
+		if l.heldFor.begin() {
+			s.acquired(ctx, l, time.Since(began))
+		}
+	}
+}
+
 // refusedClaim is a lease whose token could not be claimed.
 type refusedClaim struct {
 	lease *Lease
@@ -123,22 +145,20 @@ type refusedClaim struct {
 // claimTogether claims the tokens of leases that have just been granted, in as few statements as possible. What these
 // cannot claim is claimed one by one: a resource that other transactions have entered, a token that its fence refused,
 // and everything if PostgreSQL did not answer. ctx ends with the leases.
-func (s *Store) claimTogether(
-	ctx context.Context, leases []*Lease, grants []redisGrant, opts *AcquireOptions,
-) *refusedClaim {
+func (s *Store) claimTogether(ctx context.Context, leases []*Lease, opts *AcquireOptions) *refusedClaim {
 	terms := claimTerms{until: opts.claimUntil()}
 	for from := 0; from < len(leases); from += pgclaim.MaxTogether {
 		to := min(from+pgclaim.MaxTogether, len(leases))
-		claimed := s.raiseTogether(ctx, leases[from:to], grants[from:to])
+		claimed := s.raiseTogether(ctx, leases[from:to])
 		for i := from; i < to; i++ {
-			l, g := leases[i], grants[i]
+			l := leases[i]
 			if claimed != nil && claimed[i-from] {
 				if err := l.Err(); err != nil { // a claim after the deadline is useless
 					return &refusedClaim{l, err}
 				}
 				continue
 			}
-			if err := s.claim(ctx, l, g, terms); err != nil {
+			if err := s.claim(ctx, l, l.grant, terms); err != nil {
 				return &refusedClaim{l, err}
 			}
 		}
@@ -148,14 +168,10 @@ func (s *Store) claimTogether(
 
 // raiseTogether sends several claims in one transaction, and reports which of them were made. It returns nil if that is
 // unknown for all.
-func (s *Store) raiseTogether(ctx context.Context, leases []*Lease, grants []redisGrant) (claimed []bool) {
-	if len(leases) < 2 {
+func (s *Store) raiseTogether(ctx context.Context, leases []*Lease) (claimed []bool) {
+	claims, ok := grantedClaims(leases)
+	if !ok || len(leases) < 2 {
 		return nil
-	}
-	claims := make([]Claim, len(leases))
-	for i, l := range leases {
-		l.counterWasAbsent = grants[i].CounterWasAbsent()
-		claims[i] = Claim{Resource: l.full, Token: grants[i].Token(), Nonce: grants[i].Nonce()}
 	}
 	began := time.Now()
 	raised, err := s.raiseOnPool(ctx, leases, claims)
@@ -185,4 +201,18 @@ func (s *Store) raiseOnPool(ctx context.Context, leases []*Lease, claims []Claim
 	raised, err := pgclaim.RaiseAll(ctx, conn.Conn(), claims, leases[0].hold.Label())
 	fence.Discard(conn.Conn(), err)
 	return raised, err
+}
+
+// grantedClaims returns the claims of leases that Redis has granted, each with its grant's number.
+func grantedClaims(leases []*Lease) (claims []Claim, ok bool) {
+	claims = make([]Claim, len(leases))
+	for i, l := range leases {
+		g, ok := l.grant.(redisGrant)
+		if !ok {
+			return nil, false
+		}
+		l.counterWasAbsent = g.CounterWasAbsent()
+		claims[i] = Claim{Resource: l.full, Token: g.Token(), Nonce: g.Nonce()}
+	}
+	return claims, true
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/internal/pgclaim"
+	"github.com/fencepost-pg/fencepost/internal/pgcommit"
 )
 
 // ImportOptions are the settings of an import. The zero value, and a nil pointer, mean the defaults.
@@ -25,7 +27,8 @@ type ImportOptions struct {
 //
 // The rows are written in batches, each of the next BatchRows rows of the source. A batch is read into memory, its
 // leases are acquired as by [Store.AcquireAll], its rows are written in one transaction that is guarded by all of them,
-// as by [Store.Tx], and the leases are released. So a batch is written as a whole or not at all, a slow source delays
+// as by [Store.Tx], and the leases are released. If all leases are free, that transaction makes their claims as well, as
+// [Store.Do] does. So a batch is written as a whole or not at all, a slow source delays
 // nobody, imports with overlapping resources do not deadlock, and no resource is held for longer than a batch takes.
 //
 // written is how many rows have been committed: always the first rows of the source, in its order. After an error a
@@ -76,6 +79,7 @@ type importing[T any] struct {
 	batchRows int
 	acquire   *AcquireOptions
 	written   int64
+	enters    bool // the transactions tell the table's protection about their claims
 
 	// The batch.
 	rows      []Change
@@ -101,7 +105,7 @@ func (t *Table[T]) newImport(
 	}
 	im := &importing[T]{
 		table: t, columns: slices.Clone(columns), source: source, batchRows: o.BatchRows, acquire: o.Acquire,
-		places: make([]int, len(t.table.Key)),
+		places: make([]int, len(t.table.Key)), enters: t.table.Protected,
 	}
 	for i, name := range t.table.Key {
 		if im.places[i] = slices.Index(columns, name); im.places[i] < 0 {
@@ -178,24 +182,112 @@ func (im *importing[T]) write(ctx context.Context) error {
 	if err != nil || len(im.rows) == 0 {
 		return err
 	}
-	s := im.table.store
-	leases, err := s.AcquireAll(ctx, im.resources, im.acquire)
+	s, began := im.table.store, time.Now()
+	leases, claimed, err := s.acquireAll(ctx, im.resources, im.acquire, true)
 	if err != nil {
 		return err
 	}
-	err = s.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	fn := func(ctx context.Context, tx pgx.Tx) error {
 		tokens, err := im.tokens(tx)
 		if err != nil {
 			return err
 		}
 		return batch.UpsertEach(ctx, tx, tokens)
-	}, leases...)
+	}
+	if claimed {
+		err = s.Tx(ctx, fn, leases...)
+	} else {
+		err = im.claimAndWrite(ctx, fn, leases, began)
+	}
 	for i, released := range releaseEach(ctx, leases) {
 		if released != nil && !errors.Is(err, released) {
 			s.notReleased(leases[i], released)
 		}
 	}
 	return err
+}
+
+// claimAndWrite claims the leases in the transaction that writes, as Do does. If that cannot claim all of them without
+// waiting, they are claimed first.
+func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, leases []*Lease, began time.Time) error {
+	s := im.table.store
+	o, err := s.txOptions(nil)
+	if err != nil {
+		return err
+	}
+	ctx, add, stop := boundByAll(ctx)
+	defer stop()
+	for _, l := range leases {
+		add(l)
+	}
+	r := &txRun{store: s, leases: leases, opts: o, fn: fn}
+	r.open = func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
+		return r.openClaiming(ctx, conn, t, im.enters)
+	}
+	held := holding(ctx, nil, leases...)
+	err = s.retry(held, subject{leases: leases}, func() error {
+		err := r.attempt(held)
+		if refused := (*NotEnteredError)(nil); !im.enters && errors.As(err, &refused) {
+			im.enters = true // the table has been protected since it was declared
+			err = r.attempt(held)
+		}
+		return err
+	})
+	if !errors.Is(err, errNotAllClaimed) {
+		if err == nil {
+			s.acquiredAll(ctx, leases, began)
+		}
+		return err
+	}
+	if err := s.claimAll(ctx, leases, im.acquire, began); err != nil {
+		return lostOr(leases, err)
+	}
+	return s.Tx(ctx, fn, leases...)
+}
+
+var errNotAllClaimed = errors.New("a claim was refused, or would have had to wait")
+
+// openClaiming begins a transaction that claims the tokens of its leases, all in one round trip. The claims and the
+// writes are committed together; until then each fence is locked, so the transaction needs no guard. With enter it tells
+// the triggers of a protected table about its claims. If one of them was not made, nothing is, and the error is
+// errNotAllClaimed.
+func (r *txRun) openClaiming(ctx context.Context, conn *pgx.Conn, t *guardedTx, enter bool) error {
+	claims, ok := grantedClaims(r.leases)
+	if !ok {
+		return errNotAllClaimed
+	}
+	var answers func() ([]pgclaim.Raised, error)
+	err := r.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
+		var b pgx.Batch
+		b.BeginTx(pgx.TxOptions{IsoLevel: r.opts.Isolation})
+		boundIdle(&b, r.opts.MaxIdle)
+		mark := pgcommit.QueueMark(&b)
+		answers = pgclaim.QueueRaiseAll(&b, claims, r.leases[0].hold.Label())
+		if enter {
+			pgclaim.QueueEnterAll(&b, claims)
+		}
+		tx, err := sendBegin(ctx, conn, &b, "claim")
+		return tx, mark, err
+	})
+	if errors.Is(err, ErrStale) {
+		return errNotAllClaimed // not entered, because it was not claimed
+	}
+	if err != nil {
+		return err
+	}
+	raised, err := answers()
+	if err == nil && slices.ContainsFunc(raised, func(r pgclaim.Raised) bool { return !r.Claimed }) {
+		err = errNotAllClaimed
+	}
+	if err != nil {
+		rollback(ctx, t.Tx)
+		return err
+	}
+	t.claims = claims
+	for i, l := range r.leases {
+		l.setClaim(claims[i])
+	}
+	return nil
 }
 
 // tokens returns the token of each row: that of its resource's claim, as the transaction has entered it.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
+	"github.com/fencepost-pg/fencepost/token"
 )
 
 func upTo(n int) []int {
@@ -157,10 +159,7 @@ func TestImportMeetsAHolder(t *testing.T) {
 	go func() {
 		imported <- second(b.table.Import(t.Context(), loadColumns, sourceOf("b", upTo(30)...), batchesOf(10)))
 	}()
-	eventually(t, "it waits", func() bool {
-		n, err := b.rdb.Exists(t.Context(), "fencepost:"+b.opts.Namespace+":{invoice-15}:queue").Result()
-		return err == nil && n == 1
-	})
+	untilQueued(t, b, "invoice-15")
 	if err := holder.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -197,31 +196,104 @@ func TestImportsDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// One of the leases is overtaken before the batch is written: nothing of the batch is. The control, in package pgbatch,
-// writes the rows in a transaction without the guards.
+// One of the leases is overtaken between its claim and the write of the batch, which can happen if the batch had to wait
+// for a lease: nothing of the batch is written. The control, in package pgbatch, writes without the guards.
 func TestAnImportThatIsOvertakenWritesNothing(t *testing.T) {
 	t.Parallel()
-	probe := setup(t, fencepost.Options{})
-	opts := probe.opts
+	b := setup(t, fencepost.Options{})
+	holder := acquire(t, b.another(t), "invoice-15", nil)
+	opts := b.opts
 	opts.Events.Acquired = func(ctx context.Context, resource string, tok fencepost.Token, _ time.Duration) {
 		if resource != "invoice-15" {
 			return
 		}
-		_, err := probe.pool.Exec(ctx, `SELECT fencepost.claim($1, $2, gen_random_uuid())`,
+		_, err := b.pool.Exec(ctx, `SELECT fencepost.claim($1, $2, gen_random_uuid())`,
 			opts.Namespace+":"+resource, int64(tok)+1)
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	store, err := fencepost.New(probe.pool, probe.rdb, &opts)
+	store, err := fencepost.New(b.pool, b.rdb, &opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := table(t, store).Import(t.Context(), loadColumns, sourceOf("late", upTo(30)...), batchesOf(10))
-	if wantErr(t, err, fencepost.ErrStale); n != 10 {
+	invoices := table(t, store)
+	ended := make(chan error, 1)
+	var n int64
+	go func() {
+		var err error
+		n, err = invoices.Import(t.Context(), loadColumns, sourceOf("late", upTo(30)...), batchesOf(10))
+		ended <- err
+	}()
+	untilQueued(t, b, "invoice-15")
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, fencepost.ErrStale) || n != 10 {
 		t.Errorf("%d rows, %v", n, err)
 	}
-	wantImported(t, probe, "late", 10)
+	wantImported(t, b, "late", 10)
+}
+
+func untilQueued(t *testing.T, b *bundle, resource string) {
+	t.Helper()
+	eventually(t, "it waits", func() bool {
+		n, err := b.rdb.Exists(t.Context(), "fencepost:"+b.opts.Namespace+":{"+resource+"}:queue").Result()
+		return err == nil && n == 1
+	})
+}
+
+// An earlier holder's transaction is open on one resource: the batch waits for it, and then is written.
+func TestImportWaitsForAGuardedTransactionOfOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	claim := fencepost.Claim{Resource: b.opts.Namespace + ":invoice-5", Token: 1, Nonce: token.Nonce{1}}
+	exec(t, b.pool, `SELECT fencepost.claim($1, 1, $2::text::uuid)`, claim.Resource, claim.Nonce.Hex())
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `SELECT fencepost.enter($1, 1, $2::text::uuid)`, claim.Resource, claim.Nonce.Hex())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- second(b.table.Import(t.Context(), loadColumns, sourceOf("waited", upTo(10)...), nil))
+	}()
+	until(t, b.pool, claimWaits)
+	if n := countInvoices(t, b, `value = 'waited'`); n != 0 {
+		t.Errorf("%d rows were written beside the guard", n)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	wantImported(t, b, "waited", 10)
+}
+
+// A batch of free resources costs three round trips to PostgreSQL: begin with the claims, the rows, COMMIT.
+func TestRoundTripsOfImport(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	pool, trips := testenv.CountedPool(t, b.pool)
+	store, err := fencepost.New(pool, b.rdb, &b.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	invoices := table(t, store)
+	for i, value := range []string{"prepares", "counted"} {
+		before := trips.Load()
+		if _, err := invoices.Import(t.Context(), loadColumns, sourceOf(value, upTo(30)...), batchesOf(10)); err != nil {
+			t.Fatal(err)
+		}
+		if n := trips.Load() - before; i > 0 && n != 9 {
+			t.Errorf("%d round trips for three batches, want 9", n)
+		}
+	}
 }
 
 // Redis has lost its counters: the tokens are lifted above the fences.
@@ -244,12 +316,15 @@ func TestImportIntoAProtectedTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `SELECT fencepost.protect('app.invoice', $1, 'invoice-', '{id}')`, b.opts.Namespace)
-	for _, value := range []string{"new", "old"} {
-		n, err := b.table.Import(t.Context(), loadColumns, sourceOf(value, upTo(150)...), batchesOf(100))
+	for value, invoices := range map[string]*fencepost.Table[Invoice]{
+		"declared before": b.table, "declared after": table(t, b.store),
+	} {
+		n, err := invoices.Import(t.Context(), loadColumns, sourceOf(value, upTo(150)...), batchesOf(100))
 		if err != nil || n != 150 {
 			t.Fatalf("%d rows, %v", n, err)
 		}
 		wantImported(t, b, value, 150)
+		b.dropKeys(t) // the next claims are refused at first
 	}
 }
 
