@@ -21,7 +21,8 @@ func (a *attempt) refuse(k *link) bool {
 	a.refused = nil
 	if k.table > 0 && k.locks >= a.session.locker.capacity(k.table) {
 		a.refused = fmt.Errorf("%w: this session has %d locks, and a session may have a quarter of about %d "+
-			"(max_locks_per_transaction × (max_connections + max_prepared_transactions)): hold fewer leases, or raise a setting",
+			"(max_locks_per_transaction × (max_connections + max_prepared_transactions)): "+
+			"hold fewer leases, or raise a setting",
 			errFull, k.locks, k.table)
 	}
 	return a.refused != nil

@@ -95,12 +95,15 @@ const settleSQL = `
 SELECT pg_catalog.pg_backend_pid()::text, pg_catalog.pg_is_in_recovery()::text,
        (SELECT pg_catalog.count(pg_catalog.set_config(s.name, v.value, false))
           FROM (VALUES ('idle_session_timeout', $2::text), ('application_name', $3::text),
-                       ('tcp_keepalives_idle', $4::text), ('tcp_keepalives_interval', $5::text), ('tcp_keepalives_count', '3'),
+                       ('tcp_keepalives_idle', $4::text), ('tcp_keepalives_interval', $5::text),
+                       ('tcp_keepalives_count', '3'),
                        ('tcp_user_timeout', $2::text),
-                       ('statement_timeout', '0'), ('lock_timeout', '0'), ('synchronous_commit', 'off')) AS v (name, value)
+                       ('statement_timeout', '0'), ('lock_timeout', '0'),
+                       ('synchronous_commit', 'off')) AS v (name, value)
           JOIN pg_catalog.pg_settings AS s USING (name)
          WHERE pg_catalog.pg_backend_pid() = $1::bigint)::text,
-       (pg_catalog.current_setting('max_locks_per_transaction', true)::bigint * (pg_catalog.current_setting('max_connections', true)::bigint
+       (pg_catalog.current_setting('max_locks_per_transaction', true)::bigint *
+         (pg_catalog.current_setting('max_connections', true)::bigint
           + pg_catalog.current_setting('max_prepared_transactions', true)::bigint))::text`
 
 // settle checks where the connection leads, and applies the settings that the session needs.
@@ -112,8 +115,9 @@ func (k *link) settle(opts *Options) error {
 		return err
 	case row[0] != pid:
 		return invalidf(
-			"there is a pooler (PgBouncer, for example) between this process and PostgreSQL: session %s answered for %s. "+
-				"Session-level advisory locks need a direct connection, so PgBouncer's session mode does not work either: "+
+			"there is a pooler (PgBouncer, for example) between this process and PostgreSQL: "+
+				"session %s answered for %s. Session-level advisory locks need a direct connection, "+
+				"so PgBouncer's session mode does not work either: "+
 				"pass a pool that connects directly to PostgreSQL, or use transaction-level locks",
 			row[0],
 			pid,
@@ -154,7 +158,8 @@ SELECT got::text, CASE WHEN NOT got THEN
 
 	// unlockTellingSQL also notifies the waiters: the message goes out when the statement commits, and the lock is free
 	// by then.
-	unlockTellingSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text, pg_catalog.pg_notify('` + channel + `', $1::text)::text`
+	unlockTellingSQL = `SELECT pg_catalog.pg_advisory_unlock($1::bigint)::text,
+       pg_catalog.pg_notify('` + channel + `', $1::text)::text`
 )
 
 // tryLock tries a lock without waiting for it.

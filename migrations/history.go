@@ -55,7 +55,8 @@ func readHistory(ctx context.Context, db querier) (h history, err error) {
 		return h, nil
 	}
 	// A number, because in pgx's modes without binary results a time arrives in the session's DateStyle.
-	const list = `SELECT version_id, (extract(epoch FROM tstamp) OPERATOR(pg_catalog.*) 1000000)::bigint FROM ` + versionTable +
+	const list = `SELECT version_id, (extract(epoch FROM tstamp) OPERATOR(pg_catalog.*) 1000000)::bigint
+		FROM ` + versionTable +
 		` WHERE is_applied ORDER BY id DESC`
 	rows, err := db.QueryContext(ctx, list)
 	if err != nil {

@@ -23,8 +23,10 @@ const (
 // lockTakenSQL looks at the lock without taking it, so that waiting migrators do not block each other.
 const lockTakenSQL = waits + `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks AS l
 	WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-	  AND l.classid OPERATOR(pg_catalog.=) 1179534157::pg_catalog.oid AND l.objid OPERATOR(pg_catalog.=) 0::pg_catalog.oid
-	  AND l.objsubid OPERATOR(pg_catalog.=) 2 AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
+	  AND l.classid OPERATOR(pg_catalog.=) 1179534157::pg_catalog.oid
+	  AND l.objid OPERATOR(pg_catalog.=) 0::pg_catalog.oid
+	  AND l.objsubid OPERATOR(pg_catalog.=) 2
+	  AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
 		WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()))`
 
 // tryLockSQL takes the lock until the end of the transaction, if no other session has it. Taking it twice is harmless.

@@ -105,7 +105,8 @@ const protectionModeSQL = `WITH RECURSIVE tree (oid) AS (
 		SELECT i.inhrelid FROM tree AS t JOIN pg_catalog.pg_inherits AS i ON i.inhparent OPERATOR(pg_catalog.=) t.oid)
 	SELECT CASE WHEN EXISTS (
 		SELECT FROM tree AS t JOIN pg_catalog.pg_trigger AS g ON g.tgrelid OPERATOR(pg_catalog.=) t.oid
-		 WHERE g.tgname::pg_catalog.text OPERATOR(pg_catalog.=) ANY ('{~fencepost,~fencepost_truncate}'::pg_catalog.text[]))
+		 WHERE g.tgname::pg_catalog.text OPERATOR(pg_catalog.=)
+			ANY ('{~fencepost,~fencepost_truncate}'::pg_catalog.text[]))
 		THEN 'ACCESS EXCLUSIVE' ELSE 'SHARE ROW EXCLUSIVE' END
 	  FROM tree LIMIT 1`
 

@@ -169,7 +169,8 @@ func (p Protection) protect(ctx context.Context, tx *sql.Tx, mode Mode) error {
 		columns[i] = fmt.Sprintf("$%d::pg_catalog.text", len(args))
 	}
 	_, err := tx.ExecContext(ctx, `SELECT fencepost.protect(target => $1::pg_catalog.text::pg_catalog.regclass,
-		namespace => $2::pg_catalog.text, prefix => $3::pg_catalog.text, token_column => $4::pg_catalog.text::pg_catalog.name,
+		namespace => $2::pg_catalog.text, prefix => $3::pg_catalog.text,
+		token_column => $4::pg_catalog.text::pg_catalog.name,
 		mode => $5::pg_catalog.text, replicated => $6::pg_catalog.bool,
 		columns => ARRAY[`+strings.Join(columns, ", ")+`]::pg_catalog.name[])`, args...)
 	return err

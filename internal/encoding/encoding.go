@@ -20,7 +20,8 @@ func Problem(conn *pgconn.PgConn) string {
 	if encoding == "UTF8" || encoding == "" || isUTF8(encoding) {
 		return ""
 	}
-	return "the connection's client_encoding is " + encoding + ", and names are UTF-8: connect with client_encoding=UTF8"
+	return "the connection's client_encoding is " + encoding + ", and names are UTF-8: " +
+		"connect with client_encoding=UTF8"
 }
 
 // isUTF8 compares a name as PostgreSQL does. PostgreSQL reports the usual spelling, and a pooler reports the client's.

@@ -174,7 +174,8 @@ func NotGranted(err error) error {
 		return NotMigrated(err)
 	}
 	return fmt.Errorf("%w: this role may not use fencepost: its owner grants that with "+
-		"SELECT fencepost.grant_application('role') (the role is the one in force, after SET ROLE too): %w", ErrUnavailable, err)
+		"SELECT fencepost.grant_application('role') (the role is the one in force, after SET ROLE too): %w",
+		ErrUnavailable, err)
 }
 
 // NotMigrated adds to a missing schema, function or table (3F000, 42883, 42P01) what creates it. err comes from a
@@ -186,7 +187,8 @@ func NotMigrated(err error) error {
 	}
 	switch server.Code {
 	case codeNoSchema, codeNoFunction, codeNoTable:
-		return fmt.Errorf("%w: fencepost's migrations have not been applied to this database: run fencepost migrate up, "+
+		return fmt.Errorf("%w: fencepost's migrations have not been applied to this database: "+
+			"run fencepost migrate up, "+
 			"or migrations.Up: %w", ErrUnavailable, err)
 	}
 	return err

@@ -102,7 +102,8 @@ func End(ctx context.Context, tx pgx.Tx, e Entry, result []byte) error {
 	if err := pgsession.CheckReady(tx.Conn()); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `SELECT fencepost.once_end($1::text, $2::text, $3::text)`, e.Namespace, e.Key, string(result))
+	const sql = `SELECT fencepost.once_end($1::text, $2::text, $3::text)`
+	_, err := tx.Exec(ctx, sql, e.Namespace, e.Key, string(result))
 	return pgerr.InterpretOwn(ctx, "end once", err)
 }
 

@@ -164,7 +164,8 @@ func (t Table) checkColumns(columns []Column) error {
 		case !c.NotNull:
 			return Unfit(t, "key column %q may be NULL", name)
 		case c.Generated:
-			return Unfit(t, "key column %q is generated: writing another column would move the row to another key", name)
+			return Unfit(t, "key column %q is generated: writing another column would move the row to another key",
+				name)
 		case !c.readable:
 			return Unfit(t, "no privilege: SELECT on key column %q", name)
 		}

@@ -15,7 +15,8 @@ func supported() error {
 
 // launch starts the process and waits for its end.
 func (p *Process) launch(s Spec, files []*os.File) error {
-	child, err := os.StartProcess(s.Command[0], s.Command, &os.ProcAttr{Env: append(os.Environ(), s.Env...), Files: files})
+	attr := &os.ProcAttr{Env: append(os.Environ(), s.Env...), Files: files}
+	child, err := os.StartProcess(s.Command[0], s.Command, attr)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,8 @@ func (c *Cluster) form(ctx context.Context) error {
 			}
 		}
 	}
-	if err := c.eachNode(ctx, func(ctx context.Context, n *Node) error { return n.knows(ctx, len(c.Nodes)) }); err != nil {
+	knowsAll := func(ctx context.Context, n *Node) error { return n.knows(ctx, len(c.Nodes)) }
+	if err := c.eachNode(ctx, knowsAll); err != nil {
 		return err
 	}
 	for i, replica := range c.Nodes[Primaries:] {

@@ -50,7 +50,8 @@ func (n *Node) order(ctx context.Context, r request) error {
 // dial returns a client of the node for a few administrative commands. The caller must Close it.
 func (n *Node) dial() *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: n.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		Addr: n.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
+		ContextTimeoutEnabled: true, DisableIdentity: true,
 	})
 }
 

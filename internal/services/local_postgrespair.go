@@ -28,7 +28,8 @@ func (h *host) startPostgresPair(ctx context.Context, r request) (answer, error)
 		return answer{}, fmt.Errorf("starting the standby: %w", err)
 	}
 	h.nodes = []ownedServer{primary, standby}
-	return answer{Postgres: description, NodeURLs: []string{primaryURL, postgresURL(standby.port, standby.password)}}, nil
+	urls := []string{primaryURL, postgresURL(standby.port, standby.password)}
+	return answer{Postgres: description, NodeURLs: urls}, nil
 }
 
 // standby starts a streaming standby of the server.
@@ -39,7 +40,9 @@ func (s *localPostgres) standby(ctx context.Context, own func(server)) (*localPo
 	if err != nil {
 		return nil, err
 	}
-	t := &localPostgres{l: s.l, bin: s.bin, dir: dir, data: filepath.Join(dir, "data"), password: s.password, args: s.args}
+	t := &localPostgres{
+		l: s.l, bin: s.bin, dir: dir, data: filepath.Join(dir, "data"), password: s.password, args: s.args,
+	}
 	cmd := processSpec{
 		path: filepath.Join(s.bin, "pg_basebackup"), dir: dir, user: s.l.user,
 		args: []string{

@@ -113,7 +113,8 @@ func serverMajor(tb testing.TB, server *url.URL) int {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var version int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int / 10000`).Scan(&version); err != nil {
+	const ask = `SELECT current_setting('server_version_num')::int / 10000`
+	if err := conn.QueryRow(ctx, ask).Scan(&version); err != nil {
 		tb.Fatal(err)
 	}
 	return version

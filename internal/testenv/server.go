@@ -53,7 +53,8 @@ func openServer(ctx context.Context, s *services.Services) (*postgresServer, err
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", p.run); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
-	const choose = `SELECT CASE WHEN current_setting('fsync') = 'off' AND current_setting('server_version_num')::int >= 150000
+	const choose = `SELECT CASE WHEN current_setting('fsync') = 'off'
+			AND current_setting('server_version_num')::int >= 150000
 		THEN ' STRATEGY file_copy' ELSE '' END`
 	if err := errors.Join(conn.QueryRow(ctx, choose).Scan(&p.strategy), sweep(ctx, conn)); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))

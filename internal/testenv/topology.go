@@ -15,13 +15,17 @@ import (
 // installed redis-server whatever FENCEPOST_SERVICES says.
 func Cluster(tb testing.TB, opts *services.ClusterOptions) *services.Cluster {
 	tb.Helper()
-	return topology(tb, func(ctx context.Context) (*services.Cluster, error) { return services.StartCluster(ctx, opts) })
+	return topology(tb, func(ctx context.Context) (*services.Cluster, error) {
+		return services.StartCluster(ctx, opts)
+	})
 }
 
 // Sentinel is Cluster for a primary, a replica and three sentinels.
 func Sentinel(tb testing.TB, opts *services.SentinelOptions) *services.Sentinel {
 	tb.Helper()
-	return topology(tb, func(ctx context.Context) (*services.Sentinel, error) { return services.StartSentinel(ctx, opts) })
+	return topology(tb, func(ctx context.Context) (*services.Sentinel, error) {
+		return services.StartSentinel(ctx, opts)
+	})
 }
 
 // PostgresPair is Cluster for a PostgreSQL primary and its streaming standby, from the installed programs.
