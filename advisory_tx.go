@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -246,44 +245,25 @@ func (a *AdvisoryTx) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, l *
 	}
 }
 
-// The server bounds the wait as well, because PostgreSQL does not notice during the wait that the client is gone. After
-// the wait the session's own limits apply again, for the function's statements.
-const (
-	boundWaitSQL = `
-SELECT set_config('fencepost.statement_timeout', current_setting('statement_timeout'), true),
-       set_config('statement_timeout', $1, true),
-       set_config('fencepost.lock_timeout', current_setting('lock_timeout'), true),
-       set_config('lock_timeout', '0', true),
-       CASE WHEN current_setting('transaction_timeout', true) OPERATOR(pg_catalog.<>) '0' THEN pg_catalog.concat(
-            set_config('fencepost.transaction_timeout', current_setting('transaction_timeout'), true),
-            set_config('transaction_timeout', '0', true))
-       ELSE set_config('fencepost.transaction_timeout', '', true) END` // the session may have been left with a value
-	unboundWaitSQL = `
-SELECT set_config('statement_timeout', current_setting('fencepost.statement_timeout'), true),
-       set_config('lock_timeout', current_setting('fencepost.lock_timeout'), true),
-       CASE WHEN current_setting('fencepost.transaction_timeout', true) OPERATOR(pg_catalog.<>) '' THEN
-            set_config('transaction_timeout', current_setting('fencepost.transaction_timeout'), true) END`
-)
-
 // begin opens the transaction, all in one round trip.
 func (a *AdvisoryTx) begin(ctx context.Context, conn *pgx.Conn, l *Lease, key int64) (pgx.Tx, *pgcommit.Mark, error) {
 	var b pgx.Batch
 	// READ COMMITTED, so that the function reads the state as it is once the lock is held.
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	boundIdle(&b, a.store.opts.MaxIdle)
-	b.Queue(boundWaitSQL, strconv.FormatInt(waitOnServer(ctx).Milliseconds(), 10))
-	b.Queue(`SELECT pg_advisory_xact_lock($1::bigint)`, key)
-	mark := pgcommit.QueueMark(&b)
-	c, err := pgclaim.QueueDraw(&b, l.full, l.hold.Nonce(), &pgclaim.RaiseOptions{Label: l.hold.Label()})
+	// The server bounds the wait as well, because PostgreSQL does not notice during the wait that the client is gone.
+	drawn, err := pgclaim.QueueDraw(&b, pgclaim.Drawing{
+		Resource: l.full, Nonce: l.hold.Nonce(), Label: l.hold.Label(),
+		Key: key, Wait: waitOnServer(ctx), MaxIdle: a.store.opts.MaxIdle,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	b.Queue(unboundWaitSQL)
 	tx, err := sendBegin(ctx, conn, &b, "")
-	if err == nil {
-		l.setClaim(*c)
+	if err != nil {
+		return nil, nil, err
 	}
-	return tx, mark, err
+	l.setClaim(drawn.Claim)
+	return tx, &pgcommit.Mark{XID: drawn.XID, Incarnation: drawn.Incarnation}, nil
 }
 
 // waitOnServer returns how long one wait on the server may take. It is a little less than the caller has left, so that

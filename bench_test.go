@@ -86,6 +86,25 @@ func BenchmarkDo(b *testing.B) {
 	}
 }
 
+// BenchmarkAdvisoryTxDo is the same under an advisory lock, without Redis.
+func BenchmarkAdvisoryTxDo(b *testing.B) {
+	_, pool := benchStore(b)
+	locker, err := fencepost.NewAdvisoryTx(pool, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		err := locker.Do(b.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, benchWrite)
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // benchHeld runs a benchmark under one lease.
 func benchHeld(b *testing.B, fn func(*fencepost.Store, *fencepost.Lease)) {
 	b.Helper()

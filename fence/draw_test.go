@@ -85,9 +85,9 @@ func TestDrawRefusesWhatCannotBe(t *testing.T) {
 	_, err = draw(t.Context(), pool, "")
 	fencetest.WantErr(t, err, fence.ErrInvalid)
 	var b pgx.Batch
-	_, err = pgclaim.QueueDraw(&b, "r", token.Nonce{}, nil)
+	_, err = pgclaim.QueueDraw(&b, pgclaim.Drawing{Resource: "r"})
 	fencetest.WantErr(t, err, fence.ErrInvalid)
-	_, err = pgclaim.QueueDraw(&b, "r", token.NewNonce(), &pgclaim.RaiseOptions{Label: "\x00"})
+	_, err = pgclaim.QueueDraw(&b, pgclaim.Drawing{Resource: "r", Nonce: token.NewNonce(), Label: "\x00"})
 	fencetest.WantErr(t, err, fence.ErrInvalid)
 }
 
@@ -128,15 +128,17 @@ func TestAQueuedDrawCountsWithItsTransaction(t *testing.T) {
 	for _, why := range []error{rolledBack, nil} {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			var b pgx.Batch
-			c, err := pgclaim.QueueDraw(&b, "r", token.NewNonce(), nil)
+			drawn, err := pgclaim.QueueDraw(&b, pgclaim.Drawing{
+				Resource: "r", Nonce: token.NewNonce(), Wait: time.Minute, MaxIdle: time.Minute,
+			})
 			if err != nil {
 				return err
 			}
 			if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
 				return err
 			}
-			if c.Token != 1 {
-				t.Errorf("drew %d", c.Token)
+			if drawn.Claim.Token != 1 || drawn.XID == "" {
+				t.Errorf("drew %+v", drawn)
 			}
 			var entered string
 			if err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered')`).

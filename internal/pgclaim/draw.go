@@ -83,34 +83,3 @@ func (d *draw) scan(row pgx.Row) error {
 	d.claim.Token = token.Token(*tok)
 	return nil
 }
-
-// enterDrawnSQL draws and enters in one statement.
-const enterDrawnSQL = `
-WITH drawn AS MATERIALIZED (` + drawSQL + `)
-SELECT token, CASE WHEN token IS NOT NULL THEN fencepost.enter($1::text, token, $2::uuid)::text END
-  FROM drawn AS drawn (token)`
-
-// QueueDraw queues the statements with which a guarded transaction makes its own claim: the claim of the next token,
-// made in the transaction itself, and the guard under it. The claim takes effect when the transaction commits; after a
-// rollback its token is drawn again. The claim is set once the batch has been read. An error appears then too;
-// [GuardError] interprets it. QueueDraw's statements wait for other guarded transactions of the resource for as long as
-// the session's statement_timeout allows.
-//
-// Errors before anything is queued: ErrInvalid.
-func QueueDraw(b *pgx.Batch, resource string, nonce token.Nonce, opts *RaiseOptions) (*Claim, error) {
-	d, err := newDraw(resource, nonce, opts)
-	if err != nil {
-		return nil, err
-	}
-	b.Queue(enterDrawnSQL, d.args()...).QueryRow(d.scanEntered)
-	return &d.claim, nil
-}
-
-func (d *draw) scanEntered(row pgx.Row) error {
-	return d.scan(entered{row})
-}
-
-// entered is a row whose second column is ignored.
-type entered struct{ pgx.Row }
-
-func (e entered) Scan(dest ...any) error { return e.Row.Scan(append(dest, nil)...) }

@@ -89,15 +89,17 @@ const (
 	CASE WHEN pg_catalog.current_setting('transaction_timeout', true) OPERATOR(pg_catalog.<>) '0'
 		THEN pg_catalog.set_config('transaction_timeout', '0', true) END`
 
-	// A limit that is put back counts from the next statement.
-	withinSQL = `SELECT pg_catalog.concat_ws(' ', c.claimed, c.current, m.xid, m.incarnation),
-	CASE WHEN c.claimed THEN fencepost.enter($1::text, $2::bigint, $3::uuid) END,
-	pg_catalog.set_config('idle_in_transaction_session_timeout', $5::integer::text, true),
+	// withinEndSQL bounds the transaction's idle time, and puts the limits back. These count from the next statement.
+	withinEndSQL = `pg_catalog.set_config('idle_in_transaction_session_timeout', $5::integer::text, true),
 	pg_catalog.set_config('tcp_user_timeout', $5::integer::text, true),
 	pg_catalog.set_config('statement_timeout', pg_catalog.split_part(o.bounds, ' ', 1), true),
 	pg_catalog.set_config('lock_timeout', pg_catalog.split_part(o.bounds, ' ', 2), true),
 	CASE WHEN pg_catalog.split_part(o.bounds, ' ', 3) OPERATOR(pg_catalog.<>) ALL (ARRAY['', '0'])
-		THEN pg_catalog.set_config('transaction_timeout', pg_catalog.split_part(o.bounds, ' ', 3), true) END
+		THEN pg_catalog.set_config('transaction_timeout', pg_catalog.split_part(o.bounds, ' ', 3), true) END`
+
+	withinSQL = `SELECT pg_catalog.concat_ws(' ', c.claimed, c.current, m.xid, m.incarnation),
+	CASE WHEN c.claimed THEN fencepost.enter($1::text, $2::bigint, $3::uuid) END,
+	` + withinEndSQL + `
 	FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text) AS c, fencepost.mark() AS m,
 		pg_catalog.current_setting('fencepost.bounds') AS o (bounds)`
 )
