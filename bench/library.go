@@ -30,7 +30,7 @@ type librarySuite struct {
 }
 
 func (s *librarySuite) flags(f *flag.FlagSet) {
-	f.IntVar(&s.rounds, "rounds", 100, "how often each candidate is measured")
+	f.IntVar(&s.rounds, "rounds", 90, "how often each candidate is measured")
 	f.Float64Var(&s.seconds, "seconds", 0.05, "how long each candidate runs in a round")
 	f.StringVar(
 		&s.only,

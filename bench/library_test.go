@@ -57,6 +57,7 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 		"claim, 1000 fences": 0, "claim, 5000 fences": 1 / 1.2, "guard, 1000 fences": 0, "guard, 5000 fences": 1 / 1.2,
 		"UPDATE … FROM unnest(…)": 0, "Table.UpdateBatch": 0.8,
 		"COPY + INSERT … ON CONFLICT": 0, "Table.Load": 0.6,
+		"COPY + INSERT … ON CONFLICT, one resource a row": 0, "Table.Import, one resource a row": 0.3,
 	}
 	found := map[string]bool{}
 	for _, f := range all {
@@ -135,8 +136,11 @@ func withoutWhat(figure string) (name, what string) {
 }
 
 func unitsOf(name string) []string {
-	if strings.HasPrefix(name, "Store.Tx under") {
+	switch {
+	case strings.HasPrefix(name, "Store.Tx under"):
 		return []string{"leases/s", "allocs/lease", "bytes/lease"}
+	case strings.HasSuffix(name, "one resource a row"):
+		return []string{"rows/s", "allocs/row", "bytes/row"}
 	}
 	return []string{"calls/s", "allocs/call", "bytes/call"}
 }

@@ -72,5 +72,6 @@ func All() []Figure {
 		{Name: "guards", Prepare: guardsOfBatch},
 		{Name: "batch", Prepare: updateBatch, MaxRounds: 40},
 		{Name: "load", Prepare: loadBatch, MaxRounds: 12},
+		{Name: "import", Prepare: importEach, MaxRounds: 2},
 	}
 }
