@@ -239,19 +239,21 @@ $body$;
 CREATE FUNCTION fencepost.guard(resource text, token bigint, nonce uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 AS $body$
+DECLARE
+    stands pg_catalog.bool; -- returned without an expression, which PL/pgSQL would set up in each transaction
 BEGIN
     -- FOR SHARE, no less: a plain read, or FOR KEY SHARE, would let a claim pass beside it. The gate is the last of
     -- the comparisons: the fence's row has been found by then and is locked only afterwards, as it is by then.
-    PERFORM FROM fencepost.fence AS f
+    SELECT true INTO stands FROM fencepost.fence AS f
       WHERE f.resource OPERATOR(pg_catalog.=) guard.resource COLLATE pg_catalog."C"
         AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce
         AND pg_catalog.pg_advisory_xact_lock_shared(
                 1179534160, pg_catalog.hashtext(guard.resource COLLATE pg_catalog."C")) IS NOT NULL
         FOR SHARE;
-    IF NOT FOUND THEN
+    IF stands IS NULL THEN
         PERFORM fencepost.refuse_claim(guard.resource, guard.token, guard.nonce);
     END IF;
-    RETURN true;
+    RETURN stands;
 END
 $body$;
 -- +goose StatementEnd
@@ -287,13 +289,17 @@ $body$;
 CREATE FUNCTION fencepost.enter(resource text, token bigint, nonce uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 AS $body$
+DECLARE
+    stands  pg_catalog.bool;
+    entered pg_catalog.text;
 BEGIN
-    PERFORM fencepost.guard(enter.resource, enter.token, enter.nonce);
+    -- Assignments: PL/pgSQL evaluates them itself, and would run a query for PERFORM.
+    stands := fencepost.guard(enter.resource, enter.token, enter.nonce);
     -- In front: of two entries of one resource the later one counts.
-    PERFORM pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
+    entered := pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
         fencepost.entered_text(enter.resource, enter.token, enter.nonce),
             pg_catalog.current_setting('fencepost.entered', true)), true);
-    RETURN true;
+    RETURN stands;
 END
 $body$;
 -- +goose StatementEnd
