@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencepost-pg/fencepost/fence"
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
 )
 
 // Lease is permission to work on one resource, claimed in PostgreSQL. It is safe for concurrent use.
@@ -27,7 +28,9 @@ type Lease struct {
 	lift    fence.Claim   // begun, but not known to be made or refused; under lifting
 
 	mu    sync.Mutex
-	claim fence.Claim
+	claim pgclaim.Sent
+
+	bounds callBounds
 }
 
 // newGrantedLease returns the lease of a grant.
@@ -51,7 +54,10 @@ func (l *Lease) Resource() string { return l.resource }
 func (l *Lease) Token() Token { return l.Claim().Token }
 
 // Claim returns the value that another process needs to write in this holder's name with package fence. It is a secret.
-func (l *Lease) Claim() Claim {
+func (l *Lease) Claim() Claim { return l.sent().Claim }
+
+// sent returns the claim with the arguments that send it.
+func (l *Lease) sent() pgclaim.Sent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.claim
@@ -60,7 +66,7 @@ func (l *Lease) Claim() Claim {
 func (l *Lease) setClaim(c Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.claim = c
+	l.claim = pgclaim.Send(c)
 }
 
 // Context returns a context that ends when the lease does. That is at its deadline at the latest, and at once if

@@ -36,6 +36,7 @@ type Table[T any] struct {
 	fields  []field  // of T, in the order they are read
 	columns []string // of the fields
 	read    string   // SELECT of one row
+	writer  *pgrow.Writer
 	batches *pgbatch.BatchWriter
 }
 
@@ -86,6 +87,7 @@ func declare[T any](ctx context.Context, s *Store, spec TableSpec) (*Table[T], e
 		table:  table,
 		rule:   compiled,
 		fields: fields,
+		writer: pgrow.NewWriter(table),
 		known:  make(map[string]pgtable.Column, len(known)),
 	}
 	for _, c := range known {
@@ -137,7 +139,12 @@ func (t *Table[T]) check(ctx context.Context, l *Lease, key Key) (Key, error) {
 		return nil, err
 	}
 	if string(text) != l.resource {
-		return nil, invalidf("row %v of %s belongs to resource %q, and the lease is for %q", key, t.table, text, l.resource)
+		return nil, t.ofAnother(l, key, string(text))
 	}
 	return key, l.Err()
+}
+
+// ofAnother is the error of a row that belongs to another resource than the lease.
+func (t *Table[T]) ofAnother(l *Lease, key Key, resource string) error {
+	return invalidf("row %v of %s belongs to resource %q, and the lease is for %q", key, t.table, resource, l.resource)
 }

@@ -171,7 +171,7 @@ func (t *Table[T]) own(l *Lease, room *[]byte, key Key) (Key, error) {
 	}
 	*room = text
 	if string(text) != l.resource {
-		return nil, invalidf("row %v of %s belongs to resource %q, and the lease is for %q", key, t.table, text, l.resource)
+		return nil, t.ofAnother(l, key, string(text))
 	}
 	return key, nil
 }

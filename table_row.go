@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencepost-pg/fencepost/internal/pgclaim"
 	"github.com/fencepost-pg/fencepost/internal/pgerr"
 	"github.com/fencepost-pg/fencepost/internal/pgrow"
 )
@@ -42,8 +43,8 @@ func (t *Table[T]) Get(ctx context.Context, l *Lease, key Key) (row T, err error
 // Errors are those of Update, and those of reading the row into a T (a NULL in a field that cannot hold it, for
 // example). An error of reading comes after the stamp has been committed.
 func (t *Table[T]) Stamp(ctx context.Context, l *Lease, key Key) (row T, err error) {
-	err = t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
-		return pgrow.StampRow(ctx, conn, c, t.table, key, t.columns, func(rows pgx.Rows) error {
+	err = t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, key Key) error {
+		return pgrow.StampRow(ctx, conn, c.Claim, t.table, key, t.columns, func(rows pgx.Rows) error {
 			got, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
 			if err == nil && len(got) == 1 {
 				row = got[0]
@@ -69,8 +70,8 @@ func (t *Table[T]) Update(ctx context.Context, l *Lease, key Key, set Set) error
 	if err := t.checkUpdate(set); err != nil {
 		return err
 	}
-	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
-		return pgrow.UpdateClaimed(ctx, conn, c, t.table, key, set)
+	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, key Key) error {
+		return t.writer.Update(ctx, conn, c, key, set)
 	})
 }
 
@@ -86,8 +87,8 @@ func (t *Table[T]) Insert(ctx context.Context, l *Lease, key Key, set Set) error
 	if err := t.checkNew(set); err != nil {
 		return err
 	}
-	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
-		return pgrow.InsertClaimed(ctx, conn, c, t.table, key, set)
+	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, key Key) error {
+		return pgrow.InsertClaimed(ctx, conn, c.Claim, t.table, key, set)
 	})
 }
 
@@ -102,8 +103,8 @@ func (t *Table[T]) Upsert(ctx context.Context, l *Lease, key Key, set Set) (inse
 	if err := t.checkNew(set); err != nil {
 		return false, err
 	}
-	err = t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
-		inserted, err = pgrow.UpsertClaimed(ctx, conn, c, t.table, key, set)
+	err = t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, key Key) error {
+		inserted, err = pgrow.UpsertClaimed(ctx, conn, c.Claim, t.table, key, set)
 		return err
 	})
 	return inserted && err == nil, err
@@ -115,8 +116,8 @@ func (t *Table[T]) Upsert(ctx context.Context, l *Lease, key Key, set Set) (inse
 // Errors are those of Update; the error is ErrNotFound if there was no row. A row ahead of its fence heals as in
 // Update.
 func (t *Table[T]) Delete(ctx context.Context, l *Lease, key Key) error {
-	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c Claim, key Key) error {
-		return pgrow.DeleteClaimed(ctx, conn, c, t.table, key)
+	return t.write(ctx, l, key, func(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, key Key) error {
+		return t.writer.Delete(ctx, conn, c, key)
 	})
 }
 

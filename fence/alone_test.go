@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
-	"github.com/fencepost-pg/fencepost/internal/pgrow"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
@@ -40,7 +39,7 @@ func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during i
 	stranger := holdRow(t, pool)
 	written := inBackground(func() error {
 		return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
+			return fencetest.UpdateOn(t.Context(), conn, old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
 		})
 	})
 	untilWaiters(t, pool, 1)
@@ -108,7 +107,7 @@ func TestAStatementWaitsForAClaim(t *testing.T) {
 		fencetest.Exec(t, pool, `UPDATE app.item SET value = 'new', last_fencing_token = 0 WHERE id = 1`)
 		written := inBackground(func() error {
 			return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
-				return pgrow.UpdateClaimed(t.Context(), conn, s.old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
+				return fencetest.UpdateOn(t.Context(), conn, s.old, fencetest.Rows, fence.Key{1}, fence.Set{"value": "old"})
 			})
 		})
 		fencetest.UntilBlockedBy(t, pool, claim)
@@ -137,7 +136,7 @@ func TestAStatementThatCannotStandAlone(t *testing.T) {
 				return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
 					fencetest.Exec(t, conn, sql)
 					defer fencetest.Exec(t, conn, `RESET ALL`)
-					return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "new"})
+					return fencetest.UpdateOn(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "new"})
 				})
 			})
 			fencetest.UntilBlockedBy(t, pool, stranger)
@@ -162,7 +161,7 @@ func TestAStatementAtAProtection(t *testing.T) {
 		table.Protected = known
 		pool, trips := testenv.CountedPool(t, owner)
 		write := func(conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, c, table, fence.Key{1}, fence.Set{"value": "in"})
+			return fencetest.UpdateOn(t.Context(), conn, c, table, fence.Key{1}, fence.Set{"value": "in"})
 		}
 		if err := fencetest.OnConn(t.Context(), pool, write); err != nil { // prepares as well
 			t.Fatal(err)
@@ -189,7 +188,7 @@ func TestObserveKnowsAGuardedStatement(t *testing.T) {
 	c := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:1", 1))
 	for id, guarded := range map[int]bool{1: true, 2: false} {
 		err := fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "in"})
+			return fencetest.UpdateOn(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "in"})
 		})
 		if lines := log.take(); err != nil || (len(lines) == 0) != guarded {
 			t.Errorf("row %d under the claim of row 1: %v, %q", id, err, lines)
@@ -211,10 +210,10 @@ func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 	fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 2 WHERE id = 1; DELETE FROM app.audit`)
 	for name, write := range map[string]func(conn *pgx.Conn, c fence.Claim, id int) error{
 		"update": func(conn *pgx.Conn, c fence.Claim, id int) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "x"})
+			return fencetest.UpdateOn(t.Context(), conn, c, fencetest.Rows, fence.Key{id}, fence.Set{"value": "x"})
 		},
 		"delete": func(conn *pgx.Conn, c fence.Claim, id int) error {
-			return pgrow.DeleteClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{id})
+			return fencetest.DeleteOn(t.Context(), conn, c, fencetest.Rows, fence.Key{id})
 		},
 	} {
 		for _, id := range []int{1, 2, 99} {
@@ -230,7 +229,7 @@ func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 	}
 	// The control: the triggers fire.
 	if err := fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
-		return pgrow.UpdateClaimed(t.Context(), conn, current, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
+		return fencetest.UpdateOn(t.Context(), conn, current, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -247,10 +246,10 @@ func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
 	for name, write := range map[string]func(conn *pgx.Conn) error{
 		"UpdateClaimed": func(conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
+			return fencetest.UpdateOn(t.Context(), conn, c, fencetest.Rows, fence.Key{1}, fence.Set{"value": "x"})
 		},
 		"DeleteClaimed": func(conn *pgx.Conn) error {
-			return pgrow.DeleteClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{1})
+			return fencetest.DeleteOn(t.Context(), conn, c, fencetest.Rows, fence.Key{1})
 		},
 		"Update": func(conn *pgx.Conn) error {
 			return fence.Update(t.Context(), conn, rows, 5, fence.Key{1}, fence.Set{"value": "x"})

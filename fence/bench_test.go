@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
-	"github.com/fencepost-pg/fencepost/internal/pgrow"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/token"
 )
@@ -76,7 +75,7 @@ func withConn(b *testing.B, fn func(conn *pgx.Conn, c fence.Claim)) {
 func BenchmarkUpdateClaimed(b *testing.B) {
 	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
 		for b.Loop() {
-			if err := pgrow.UpdateClaimed(
+			if err := fencetest.UpdateOn(
 				b.Context(),
 				conn,
 				c,
@@ -153,7 +152,7 @@ func TestRoundTrips(t *testing.T) {
 		return fn(conn.Conn())
 	}
 	claimed := func(conn *pgx.Conn) error {
-		return pgrow.UpdateClaimed(t.Context(), conn, c, fencetest.Rows, fence.Key{2}, fence.Set{"value": "v"})
+		return fencetest.UpdateOn(t.Context(), conn, c, fencetest.Rows, fence.Key{2}, fence.Set{"value": "v"})
 	}
 	raise := func(conn *pgx.Conn) error {
 		c.Token++

@@ -138,7 +138,7 @@ func TestCase31_NothingIsSentOnAConnectionOfAnotherEncoding(t *testing.T) {
 		"raise":   fence.Raise(ctx, conn.Conn(), fencetest.ClaimOf("r", 2), nil),
 		"draw":    fencetest.Second(fence.Draw(ctx, conn.Conn(), "r", c.Nonce, nil)),
 		"guard":   inTx(func(tx pgx.Tx) error { return fence.Enter(ctx, tx, c) }),
-		"update":  pgrow.UpdateClaimed(ctx, conn.Conn(), c, fencetest.Rows, key, set),
+		"update":  fencetest.UpdateOn(ctx, conn.Conn(), c, fencetest.Rows, key, set),
 		"insert":  pgrow.InsertClaimed(ctx, conn.Conn(), c, fencetest.Rows, fence.Key{9}, set),
 		"claim":   pgrow.StampRow(ctx, conn.Conn(), c, fencetest.Rows, key, []string{"value"}, read),
 		"bare":    fence.Update(ctx, conn.Conn(), rows, 1, key, set),

@@ -108,7 +108,7 @@ func TestCase36_AClaimedStampThatDoesNotStayIsAnError(t *testing.T) {
 		stored token.Token
 	}{
 		"update": {autocommit(func(ctx context.Context, conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1}, set)
+			return fencetest.UpdateOn(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1}, set)
 		}), 4},
 		"claim": {autocommit(func(ctx context.Context, conn *pgx.Conn) error {
 			return pgrow.StampRow(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1}, []string{"value", "id"}, func(rows pgx.Rows) error {
@@ -215,7 +215,7 @@ func TestAnAfterTriggerTakesNoStampBackBehindAProtection(t *testing.T) {
 			CREATE TRIGGER again AFTER UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION app.again()`)
 		claim := fencetest.MustRaise(t, c.pool, fencetest.ClaimOf("test:item:1", 5))
 		err := fencetest.OnConn(t.Context(), c.pool, func(conn *pgx.Conn) error {
-			return pgrow.UpdateClaimed(t.Context(), conn, claim, fencetest.Rows, fence.Key{1}, fence.Set{"value": "new"})
+			return fencetest.UpdateOn(t.Context(), conn, claim, fencetest.Rows, fence.Key{1}, fence.Set{"value": "new"})
 		})
 		if r := fencetest.Read(t, c.pool, 1); err != nil || r.Value != "new" || r.Token != c.stays {
 			t.Errorf("%s: %v, the row is %+v", name, err, r)

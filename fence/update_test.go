@@ -377,7 +377,7 @@ func TestErrorsOfTheCallersSQLPassThrough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = pgrow.UpdateClaimed(t.Context(), conn.Conn(), c, fencetest.Rows, fence.Key{1}, set)
+		err = fencetest.UpdateOn(t.Context(), conn.Conn(), c, fencetest.Rows, fence.Key{1}, set)
 		if err == nil || errors.Is(err, fence.ErrOutcomeUnknown) || errors.Is(err, fence.ErrUnavailable) {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -34,8 +34,15 @@ func Update(ctx context.Context, db pgsession.DB, tok token.Token, id int, value
 // UpdateClaimed writes a value under a claim.
 func UpdateClaimed(ctx context.Context, pool *pgxpool.Pool, c pgclaim.Claim, id int, value string) error {
 	return OnConn(ctx, pool, func(conn *pgx.Conn) error {
-		return pgrow.UpdateClaimed(ctx, conn, c, Rows, pgtable.Key{id}, pgtable.Set{"value": value})
+		return UpdateOn(ctx, conn, c, Rows, pgtable.Key{id}, pgtable.Set{"value": value})
 	})
+}
+
+// UpdateOn writes columns of a row under a claim.
+func UpdateOn(
+	ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, set pgtable.Set,
+) error {
+	return pgrow.NewWriter(t).Update(ctx, conn, pgclaim.Send(c), key, set)
 }
 
 // InsertClaimed inserts a row under a claim.
@@ -56,8 +63,13 @@ func UpsertClaimed(ctx context.Context, pool *pgxpool.Pool, c pgclaim.Claim, id 
 // DeleteClaimed deletes a row under a claim.
 func DeleteClaimed(ctx context.Context, pool *pgxpool.Pool, c pgclaim.Claim, id int) error {
 	return OnConn(ctx, pool, func(conn *pgx.Conn) error {
-		return pgrow.DeleteClaimed(ctx, conn, c, Rows, pgtable.Key{id})
+		return DeleteOn(ctx, conn, c, Rows, pgtable.Key{id})
 	})
+}
+
+// DeleteOn deletes a row under a claim.
+func DeleteOn(ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key) error {
+	return pgrow.NewWriter(t).Delete(ctx, conn, pgclaim.Send(c), key)
 }
 
 // ModifyClaimed appends to the value of a row, in its own transaction.

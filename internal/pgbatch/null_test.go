@@ -95,11 +95,11 @@ func TestCase51_NoFormSendsANullInAKey(t *testing.T) {
 			"bare upsert":  fencetest.Second(pgrow.Upsert(ctx, closedDB{}, fencetest.Rows, 9, key, set)),
 			"database/sql": pgrow.UpdateSQL(ctx, nil, fencetest.Rows, 9, key, set),
 			"SQL upsert":   fencetest.Second(pgrow.UpsertSQL(ctx, nil, fencetest.Rows, 9, key, set)),
-			"update":       pgrow.UpdateClaimed(ctx, nil, m.Claim, fencetest.Rows, key, set),
+			"update":       fencetest.UpdateOn(ctx, nil, m.Claim, fencetest.Rows, key, set),
 			"claim":        pgrow.StampRow(ctx, nil, m.Claim, fencetest.Rows, key, []string{"value"}, nothing),
 			"insert":       pgrow.InsertClaimed(ctx, nil, m.Claim, fencetest.Rows, key, set),
 			"upsert":       fencetest.Second(pgrow.UpsertClaimed(ctx, nil, m.Claim, fencetest.Rows, key, set)),
-			"delete":       pgrow.DeleteClaimed(ctx, nil, m.Claim, fencetest.Rows, key),
+			"delete":       fencetest.DeleteOn(ctx, nil, m.Claim, fencetest.Rows, key),
 		} {
 			if !errors.Is(err, pgerr.ErrInvalid) {
 				t.Errorf("%s: %v", name, err)

@@ -218,3 +218,13 @@ func OwnError(ctx context.Context, err error) error { return pgerr.InterpretOwn(
 
 // EnterArgs are the arguments of [EnterText].
 func EnterArgs(c Claim) []any { return []any{c.Resource, int64(c.Token), c.Nonce.Hex()} }
+
+// Sent is a claim and the arguments that send it. A lease makes them once, and not for each of its writes.
+type Sent struct {
+	Claim
+
+	Args []any // of EnterText; not to be modified
+}
+
+// Send makes the arguments of a claim.
+func Send(c Claim) Sent { return Sent{Claim: c, Args: EnterArgs(c)} }

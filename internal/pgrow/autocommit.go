@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencepost-pg/fencepost/internal/pgclaim"
 	"github.com/fencepost-pg/fencepost/internal/pgerr"
@@ -13,43 +12,62 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/pgtable"
 )
 
-// guardArgs is how many arguments guarded adds.
+// guardArgs is how many arguments the guard adds.
 const guardArgs = 2
 
-// guarded puts the guard of a claim into a statement that ends in its WHERE and whose first argument is the token. As a
-// subquery of its own it is evaluated once, before any row is read, even if none match: an overtaken writer's statement
-// fails as a whole, triggers for each statement included.
-func guarded(s pgsql.Statement, c pgclaim.Claim, guard string) pgsql.Statement {
+// texts are the forms of a statement that writes one row under a claim.
+type texts struct {
+	whole        string // for a transaction that is guarded
+	guard, enter string // with a guard of their own, which enter also makes known to the trigger of a protected table
+}
+
+// textsOf makes the texts of a statement that ends in its WHERE, has this many arguments, of which the first is the
+// token, and stamps a column or, with "", none.
+func textsOf(sql string, args int, stamps string) texts {
 	var r pgsql.Buffer
-	sql := pgsql.Builder(r[:0]).Text(s.SQL, " AND (SELECT fencepost.", guard, "(")
-	sql = sql.Arg(len(s.Args) + 1).Text("::text, " + stamp + ", ")
-	sql = sql.Arg(len(s.Args) + 2).Text("::uuid))").Returning(s.Stamps)
-	return pgsql.Statement{SQL: sql.String(), Args: append(s.Args, c.Resource, c.Nonce.Hex())}
+	return texts{
+		whole: pgsql.Builder(r[:0]).Text(sql).Returning(stamps).String(),
+		guard: guarded(sql, args, stamps, "guard"),
+		enter: guarded(sql, args, stamps, "enter"),
+	}
+}
+
+// guarded puts a guard into a statement. As a subquery of its own it is evaluated once, before any row is read, even if
+// none match: an overtaken writer's statement fails as a whole, triggers for each statement included.
+func guarded(text string, args int, stamps, guard string) string {
+	var r pgsql.Buffer
+	sql := pgsql.Builder(r[:0]).Text(text, " AND (SELECT fencepost.", guard, "(").Arg(args + 1)
+	sql = sql.Text("::text, " + stamp + ", ").Arg(args + 2).Text("::uuid))")
+	return sql.Returning(stamps).String()
 }
 
 // claimedAutocommit is [claimed] for a statement that can carry its guard. It commits by itself, which saves BEGIN,
 // COMMIT and the guard's own statement. Cases that it cannot decide are repeated in a transaction as in claimed, whose
 // outcome then counts: no row changed although one should have; a default isolation level with too old a snapshot; a
 // protection that the guard did not inform; a missing privilege, of the table or of the guard.
-func claimedAutocommit(ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, w write, stmt pgsql.Statement) error {
+//
+// args are those of the whole text, with room for the guard's.
+func claimedAutocommit(ctx context.Context, conn *pgx.Conn, c pgclaim.Sent, w write, t texts, args []any) error {
 	if err := pgsession.CheckIdle(conn); err != nil {
 		return err
 	}
-	guard := "guard"
+	sql := t.guard
 	if w.table.Protected || knowsProtection(conn, w.table) {
-		guard = "enter"
+		sql = t.enter
 	}
-	changed, err := autocommit(ctx, conn, "write", guarded(stmt, c, guard), nil)
-	err = OfTable(w.table, c.Token, err)
+	stmt := pgsql.Statement{SQL: sql, Args: append(args, c.Args[0], c.Args[2])}
+	changed, err := autocommit(ctx, conn, "write", stmt, nil)
 	switch {
 	case err == nil && changed > 0:
 		return nil
 	case err == nil:
 		err = w.explain(ctx, conn)
+	default:
+		err = OfTable(w.table, c.Token, err)
 	}
 	if err == nil || wantsATransaction(err) {
 		refused := err
-		err = claimed(ctx, conn, c, w, stmt.Whole(), affected)
+		err = claimed(ctx, conn, c.Claim, w, pgsql.Statement{SQL: t.whole, Args: args}, affected)
 		if server, ok := pgerr.ServerError(refused); ok && server.Code == pgerr.CodeNotEntered && err == nil {
 			learnProtection(conn, w.table)
 		}
@@ -95,9 +113,7 @@ func autocommit(
 	known := knownTexts(conn)
 	isKnown := known.has(stmt.SQL)
 	if isKnown && queue == nil {
-		var tag pgconn.CommandTag
-		tag, err = conn.Exec(ctx, stmt.SQL, stmt.Args...)
-		changed = tag.RowsAffected()
+		changed, err = sendKnown(ctx, conn, stmt)
 	} else {
 		if queue == nil {
 			queue = affected
@@ -115,6 +131,16 @@ func autocommit(
 		known.add(stmt.SQL)
 	}
 	return changed, pgsession.Waited(conn, verb, before)
+}
+
+// sendKnown sends a statement by itself. What it returns is dropped unread: Exec would keep it.
+func sendKnown(ctx context.Context, conn *pgx.Conn, stmt pgsql.Statement) (changed int64, err error) {
+	rows, err := conn.Query(ctx, stmt.SQL, stmt.Args...)
+	if err != nil {
+		return 0, err
+	}
+	rows.Close()
+	return rows.CommandTag().RowsAffected(), rows.Err()
 }
 
 // textSet is the set of texts that a connection has run, and so has prepared if it prepares any. A text in it by

@@ -21,14 +21,14 @@ import (
 // was. After an error of the server, including *StampError and SQLSTATE 42501 (ErrRefused), PostgreSQL accepts only a
 // rollback, to a savepoint or of the whole transaction.
 
-// UpdateInTx is [UpdateClaimed] inside a transaction that the claim has entered.
+// UpdateInTx is [Writer.Update] inside a transaction that the claim has entered.
 func UpdateInTx(
 	ctx context.Context, tx pgx.Tx, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, set pgtable.Set,
 ) error {
 	if err := pgtable.CheckWrite(t, key, set); err != nil {
 		return err
 	}
-	return inTx(ctx, tx, under(t, c, key, present), updateStatement(t, key, set, int64(c.Token), withinClaim))
+	return inTx(ctx, tx, under(t, c, key, present), updateStatement(t, key, set, int64(c.Token), withinClaim, ""))
 }
 
 // InsertInTx is [InsertClaimed] inside a transaction that the claim has entered.
@@ -58,12 +58,13 @@ func UpsertInTx(
 	return inserted && err == nil, err
 }
 
-// DeleteInTx is [DeleteClaimed] inside a transaction that the claim has entered.
+// DeleteInTx is [Writer.Delete] inside a transaction that the claim has entered.
 func DeleteInTx(ctx context.Context, tx pgx.Tx, c pgclaim.Claim, t pgtable.Table, key pgtable.Key) error {
 	if err := pgtable.CheckWrite(t, key, nil); err != nil {
 		return err
 	}
-	return inTx(ctx, tx, under(t, c, key, present), deleteStatement(t, key, int64(c.Token)))
+	stmt := pgsql.Statement{SQL: deleteText(t), Args: append([]any{int64(c.Token)}, key...)}
+	return inTx(ctx, tx, under(t, c, key, present), stmt)
 }
 
 // StampInTx is [StampRow] inside a transaction that the claim has entered. After an error of read the stamp remains in
@@ -89,7 +90,6 @@ func StampInTx(
 
 // inTx runs a statement that writes a row.
 func inTx(ctx context.Context, tx pgx.Tx, w write, stmt pgsql.Statement) error {
-	stmt = stmt.Whole()
 	return tries(ctx, tx, w, func() (changed int64, err error) {
 		tag, err := tx.Exec(ctx, stmt.SQL, stmt.Args...)
 		return tag.RowsAffected(), err

@@ -20,7 +20,7 @@ import (
 // The row's lock, held from the read on, keeps goroutines that share one claim from overwriting each other. The guard,
 // which travels with the read, keeps out all others. Read and write cost one round trip each.
 //
-// Errors are those of [UpdateClaimed]; a *StaleError comes before change is called. After any error the caller must
+// Errors are those of [Writer.Update]; a *StaleError comes before change is called. After any error the caller must
 // roll back the transaction.
 func ModifyRow(ctx context.Context, tx pgx.Tx, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, columns []string,
 	read func(pgx.Rows) error, change func() (pgtable.Set, error),
@@ -44,7 +44,7 @@ func ModifyRow(ctx context.Context, tx pgx.Tx, c pgclaim.Claim, t pgtable.Table,
 	if err := pgtable.CheckWrite(t, key, set); err != nil {
 		return err
 	}
-	stmt := updateStatement(t, key, set, int64(c.Token), withinClaim).Whole()
+	stmt := updateStatement(t, key, set, int64(c.Token), withinClaim, "")
 	tag, err := tx.Exec(ctx, stmt.SQL, stmt.Args...)
 	switch {
 	case err != nil:

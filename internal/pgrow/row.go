@@ -64,23 +64,6 @@ func (w write) explain(ctx context.Context, db pgsession.DB) error {
 	return nil
 }
 
-// UpdateClaimed writes one row under a claim, with guard and write in one statement and one round trip. Unlike [Update]
-// it may write the same row again under the same claim.
-//
-// Errors are those of Update, without ErrTokenSpent. A *StaleError comes from the fence or, with Row set, from a row
-// that is ahead of its own fence. ErrRefused also matches PostgreSQL's own refusal (SQLSTATE 42501: a policy, or a
-// missing privilege on the table). If this role may not use fencepost itself, the error is ErrUnavailable and says so.
-// conn must not be in a transaction.
-func UpdateClaimed(
-	ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, set pgtable.Set,
-) error {
-	if err := errors.Join(c.Check(), pgtable.CheckWrite(t, key, set)); err != nil {
-		return err
-	}
-	stmt := updateStatement(t, key, set, int64(c.Token), withinClaim)
-	return claimedAutocommit(ctx, conn, c, under(t, c, key, present), stmt)
-}
-
 // StampRow stamps the claim's token on one row and reads it, in one transaction and one round trip. From then on the
 // row itself refuses every lower token, bare ones included. read is called with the rows that carry the requested
 // columns: one row, or none.
@@ -88,7 +71,7 @@ func UpdateClaimed(
 // An error of read is returned unchanged, after the row has been stamped and that has been committed: the stamp does
 // not depend on what this program makes of the row.
 //
-// Errors are those of [UpdateClaimed]. conn must not be in a transaction.
+// Errors are those of [Writer.Update]. conn must not be in a transaction.
 func StampRow(
 	ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key,
 	columns []string, read func(pgx.Rows) error,
@@ -111,9 +94,9 @@ func StampRow(
 
 // stampStatement stamps a row and returns columns of it.
 func stampStatement(t pgtable.Table, c pgclaim.Claim, key pgtable.Key, columns []string) pgsql.Statement {
-	stmt := updateStatement(t, key, nil, int64(c.Token), withinClaim)
-	sql := pgsql.Builder(stmt.SQL).ReturningStamped("", t.TokenColumn(), columns)
-	return pgsql.Statement{SQL: sql.String(), Args: stmt.Args}
+	var r pgsql.Buffer
+	sql := appendUpdate(r[:0], t, nil, withinClaim).ReturningStamped("", t.TokenColumn(), columns)
+	return pgsql.Statement{SQL: sql.String(), Args: append([]any{int64(c.Token)}, key...)}
 }
 
 // InsertClaimed inserts one row under a claim and stamps it, with guard and write in one transaction and one round
@@ -121,7 +104,7 @@ func stampStatement(t pgtable.Table, c pgclaim.Claim, key pgtable.Key, columns [
 //
 // ErrExists: the key is taken, whatever token the row carries; nothing was changed. If another unique constraint is
 // violated, the error is PostgreSQL's own (SQLSTATE 23505). ErrRefused: a trigger prevented the insert, or this user
-// may not see the row with this key. Other errors are those of [UpdateClaimed]. conn must not be in a transaction.
+// may not see the row with this key. Other errors are those of [Writer.Update]. conn must not be in a transaction.
 func InsertClaimed(
 	ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, set pgtable.Set,
 ) error {
@@ -129,17 +112,6 @@ func InsertClaimed(
 		return err
 	}
 	return claimed(ctx, conn, c, under(t, c, key, absent), insertStatement(t, key, set, int64(c.Token)), affected)
-}
-
-// DeleteClaimed deletes one row under a claim, with guard and write in one statement and one round trip. The fence
-// stays, and keeps refusing overtaken claims for the key.
-//
-// Errors are those of [UpdateClaimed]. conn must not be in a transaction.
-func DeleteClaimed(ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key) error {
-	if err := errors.Join(c.Check(), pgtable.CheckWrite(t, key, nil)); err != nil {
-		return err
-	}
-	return claimedAutocommit(ctx, conn, c, under(t, c, key, present), deleteStatement(t, key, int64(c.Token)))
 }
 
 // under returns the write of a row that belongs to a claim.

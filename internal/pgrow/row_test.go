@@ -268,7 +268,7 @@ func TestTablesOfOtherShapes(t *testing.T) {
 			return errors.Join(
 				pgrow.InsertClaimed(t.Context(), conn, c, table, key, pgtable.Set{"value": "one"}),
 				fencetest.Second(pgrow.UpsertClaimed(t.Context(), conn, c, table, key, pgtable.Set{"value": "three"})),
-				pgrow.UpdateClaimed(t.Context(), conn, c, table, key, pgtable.Set{"value": region}))
+				fencetest.UpdateOn(t.Context(), conn, c, table, key, pgtable.Set{"value": region}))
 		})
 		var value string
 		var size int
@@ -278,7 +278,7 @@ func TestTablesOfOtherShapes(t *testing.T) {
 		}
 		err = fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error {
 			fencetest.WantErr(t, pgrow.InsertClaimed(t.Context(), conn, c, table, key, nil), pgerr.ErrExists)
-			return pgrow.DeleteClaimed(t.Context(), conn, c, table, key)
+			return fencetest.DeleteOn(t.Context(), conn, c, table, key)
 		})
 		if err != nil {
 			t.Error(err)
@@ -347,8 +347,8 @@ func TestClaimedWritesRefuseWhatCannotBe(t *testing.T) {
 			"insert, key":      pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, nil, nil),
 			"insert, twice":    pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, pgtable.Set{"id": 1}),
 			"upsert, token":    fencetest.Second(pgrow.UpsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, pgtable.Set{"last_fencing_token": 1})),
-			"delete, key":      pgrow.DeleteClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1, 2}),
-			"delete, no claim": pgrow.DeleteClaimed(ctx, conn, pgclaim.Claim{}, fencetest.Rows, pgtable.Key{1}),
+			"delete, key":      fencetest.DeleteOn(ctx, conn, c, fencetest.Rows, pgtable.Key{1, 2}),
+			"delete, no claim": fencetest.DeleteOn(ctx, conn, pgclaim.Claim{}, fencetest.Rows, pgtable.Key{1}),
 			"claim, column":    pgrow.StampRow(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, []string{""}, nil),
 		} {
 			fencetest.WantOnly(t, name, err, pgerr.ErrInvalid)

@@ -41,21 +41,30 @@ func sortedColumns(set pgtable.Set, room []string) []string {
 	return room
 }
 
-// updateStatement compares and stamps the token in the same statement that writes.
+// updateStatement compares and stamps the token in the same statement that writes. more ends its WHERE.
 func updateStatement(
-	t pgtable.Table, key pgtable.Key, set pgtable.Set, tok int64, stored comparison,
+	t pgtable.Table, key pgtable.Key, set pgtable.Set, tok int64, stored comparison, more string,
 ) pgsql.Statement {
-	var r pgsql.Buffer
 	var names [8]string
-	args := append(make([]any, 0, 1+len(set)+len(key)+guardArgs), tok)
-	sql := pgsql.Builder(r[:0]).Text("UPDATE ").Name(t.Schema, t.Name).Text(" SET ")
-	for _, column := range sortedColumns(set, names[:0]) {
+	columns := sortedColumns(set, names[:0])
+	args := append(make([]any, 0, 1+len(set)+len(key)), tok)
+	for _, column := range columns {
 		args = append(args, set[column])
-		sql = sql.Name(column).Text(" = ").Arg(len(args)).Text(", ")
+	}
+	var r pgsql.Buffer
+	sql := appendUpdate(r[:0], t, columns, stored).Text(more).Returning(t.TokenColumn())
+	return pgsql.Statement{SQL: sql.String(), Args: append(args, key...)}
+}
+
+// appendUpdate appends an update up to the end of its WHERE. Its arguments are the token, the columns in their order,
+// and the key.
+func appendUpdate(sql pgsql.Builder, t pgtable.Table, columns []string, stored comparison) pgsql.Builder {
+	sql = sql.Text("UPDATE ").Name(t.Schema, t.Name).Text(" SET ")
+	for i, column := range columns {
+		sql = sql.Name(column).Text(" = ").Arg(i + 2).Text(", ")
 	}
 	sql = sql.Name(t.TokenColumn()).Text(" = " + stamp)
-	sql = compare(whereKey(sql, t, len(args)).Text(" AND "), t, stored)
-	return pgsql.Statement{SQL: sql.String(), Args: append(args, key...), Stamps: t.TokenColumn()}
+	return compare(whereKey(sql, t, 1+len(columns)).Text(" AND "), t, stored)
 }
 
 // insertStatement makes INSERT INTO … VALUES … ON CONFLICT (key) DO NOTHING. Only a conflict on the key is a separate
@@ -69,12 +78,12 @@ func insertStatement(t pgtable.Table, key pgtable.Key, set pgtable.Set, tok int6
 	return pgsql.Statement{SQL: sql.String(), Args: newRow(key, set, columns, tok)}
 }
 
-// deleteStatement deletes a row whose token is not above the writer's.
-func deleteStatement(t pgtable.Table, key pgtable.Key, tok int64) pgsql.Statement {
+// deleteText is the text that deletes a row whose token is not above the writer's. Its arguments are the token and the
+// key.
+func deleteText(t pgtable.Table) string {
 	var r pgsql.Buffer
-	args := append(append(make([]any, 0, 1+len(key)+guardArgs), tok), key...)
 	sql := pgsql.Builder(r[:0]).Text("DELETE FROM ").Name(t.Schema, t.Name)
-	return pgsql.Statement{SQL: compare(whereKey(sql, t, 1).Text(" AND "), t, withinClaim).String(), Args: args}
+	return compare(whereKey(sql, t, 1).Text(" AND "), t, withinClaim).String()
 }
 
 // lockStatement reads a row and locks it against all others, unless its token is above the writer's.

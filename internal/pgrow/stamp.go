@@ -13,6 +13,9 @@ import (
 // (a constraint, a value). If a rule of the table replaces the write, so that PostgreSQL cannot return rows from it,
 // the error matches ErrRefused.
 func OfTable(t pgtable.Table, tok token.Token, err error) error {
+	if err == nil {
+		return nil
+	}
 	var stamp *pgerr.StampError
 	if errors.As(err, &stamp) {
 		stamp.Table, stamp.Token = t.String(), tok

@@ -29,11 +29,11 @@ func update(
 	ctx context.Context, db pgsession.DB, t pgtable.Table, tok token.Token, key pgtable.Key, set pgtable.Set,
 ) error {
 	w := write{table: t, token: tok, key: key, stored: strictly, of: present}
-	stmt := updateStatement(t, key, set, int64(tok), strictly)
+	more := ""
 	if _, isSQL := db.(overSQL); isSQL {
-		stmt.SQL += ` AND ` + speaksUTF8
+		more = ` AND ` + speaksUTF8
 	}
-	stmt = stmt.Whole()
+	stmt := updateStatement(t, key, set, int64(tok), strictly, more)
 	return w.bare(ctx, db, func() (int64, error) { return send(ctx, db, "update", stmt) })
 }
 
@@ -42,7 +42,7 @@ func (w write) bare(ctx context.Context, db pgsession.DB, send func() (changed i
 	for range 2 {
 		changed, err := send()
 		if err != nil || changed > 0 {
-			return OfTable(w.table, w.token, err)
+			return OfTable(w.table, w.token, err) // nil stays nil
 		}
 		if over, isSQL := db.(overSQL); isSQL {
 			if err := over.checkEncoding(ctx); err != nil {

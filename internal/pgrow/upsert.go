@@ -65,7 +65,7 @@ func sendUpsert(
 // Guard and write take one transaction and one round trip. It compares the token of the stored row, never the proposed
 // one. A deleted row has no token, so the guard alone refuses overtaken claims there: a fence outlives its rows.
 //
-// Errors are those of [UpdateClaimed] without ErrNotFound. conn must not be in a transaction.
+// Errors are those of [Writer.Update] without ErrNotFound. conn must not be in a transaction.
 func UpsertClaimed(
 	ctx context.Context, conn *pgx.Conn, c pgclaim.Claim, t pgtable.Table, key pgtable.Key, set pgtable.Set,
 ) (inserted bool, err error) {

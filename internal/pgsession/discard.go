@@ -16,7 +16,7 @@ import (
 
 // Discard is fence.Discard.
 func Discard(conn *pgx.Conn, err error) {
-	if conn.IsClosed() {
+	if err == nil || conn.IsClosed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), discardWithin)
