@@ -136,30 +136,42 @@ func (b *BatchWriter) checkTwice(rows []Change) error {
 	if rising(rows) {
 		return nil
 	}
-	codec := pgtype.NewMap()
+	texts, ends := b.keyTexts(rows)
 	seen := make(map[string]int, len(rows))
-	var text []byte
-	for i, row := range rows {
-		text = text[:0]
-		known := true
-		for j, name := range b.table.Key {
-			from := len(text)
-			text = binary.BigEndian.AppendUint32(text, 0) // room for the length, so that two values do not run together
-			text, known = appendKeyText(text, codec, b.columns[name].BaseOID, row.Key[j])
-			if !known {
-				break
-			}
-			binary.BigEndian.PutUint32(text[from:], uint32(len(text)-from)) //nolint:gosec // a length
-		}
-		if !known {
+	from := 0
+	for i, end := range ends {
+		text := texts[from:end]
+		from = end
+		if text == "" {
 			continue // of a type that the connection may know: PostgreSQL will check
 		}
-		if first, twice := seen[string(text)]; twice {
-			return pgerr.Invalidf("rows %d and %d have the same key %v", first, i, row.Key)
+		if first, twice := seen[text]; twice {
+			return pgerr.Invalidf("rows %d and %d have the same key %v", first, i, rows[i].Key)
 		}
-		seen[string(text)] = i
+		seen[text] = i
 	}
 	return nil
+}
+
+// keyTexts returns the texts of all keys as one, and where each ends. A key that cannot be encoded here has none.
+func (b *BatchWriter) keyTexts(rows []Change) (texts string, ends []int) {
+	codec := pgtype.NewMap()
+	all, ends := make([]byte, 0, 16*len(rows)), make([]int, len(rows))
+	for i, row := range rows {
+		begin := len(all)
+		for j, name := range b.table.Key {
+			var known bool
+			from := len(all)
+			all = binary.BigEndian.AppendUint32(all, 0) // room for the length, so that two values do not run together
+			if all, known = appendKeyText(all, codec, b.columns[name].BaseOID, row.Key[j]); !known {
+				all = all[:begin]
+				break
+			}
+			binary.BigEndian.PutUint32(all[from:], uint32(len(all)-from)) //nolint:gosec // a length
+		}
+		ends[i] = len(all)
+	}
+	return string(all), ends
 }
 
 // rising reports whether each key is one integer or one string, and each is above the one before. Then, as is common,
