@@ -17,7 +17,9 @@ type Lease struct {
 	full     string // with the namespace, as the fence knows it
 	hold     hold
 	grant    grant // the hold; nil if that is a transaction, whose lease no user gets
-	ctx      context.Context
+
+	ctxOnce sync.Once
+	ctx     context.Context // made on first use: see Context
 
 	counterWasAbsent bool // in Redis, when the lease was granted
 	heldFor          holdTime
@@ -41,9 +43,7 @@ func newGrantedLease(s *Store, resource, full string, g grant) *Lease {
 }
 
 func newLease(s *Store, resource, full string, h hold) *Lease {
-	l := &Lease{store: s, resource: resource, full: full, hold: h, lifting: make(chan struct{}, 1)}
-	l.ctx = holding(h.Context(), nil, l)
-	return l
+	return &Lease{store: s, resource: resource, full: full, hold: h, lifting: make(chan struct{}, 1)}
 }
 
 // Resource returns the name of the lease's resource, without the namespace.
@@ -72,10 +72,13 @@ func (l *Lease) setClaim(c Claim) {
 // Context returns a context that ends when the lease does. That is at its deadline at the latest, and at once if
 // PostgreSQL refuses its token as stale. Its cause is a *LostError. It carries the lease (see FromContext) and the
 // values of the context that acquired it.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.ctxOnce.Do(func() { l.ctx = holding(l.hold.Context(), nil, l) })
+	return l.ctx
+}
 
 // Done returns the Done channel of the lease's context.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held and otherwise a *LostError that says why it is not. It reads the clocks
 // itself and sends nothing. If PostgreSQL has refused the lease's token, in a call that was given the lease or whose

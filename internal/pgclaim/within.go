@@ -120,12 +120,13 @@ func (w *Within) Queue(ctx context.Context, b *pgx.Batch, maxIdle time.Duration)
 // scan reads "claimed current xid incarnation". What is NULL is left out, from the end or from the beginning.
 func (w *Within) scan(row pgx.Row) error {
 	var answer string
-	var ignored [6]any
-	dest := append([]any{&answer}, ignored[:]...)
-	if !w.waits {
-		dest = dest[:1]
+	var err error
+	if w.waits {
+		err = row.Scan(&answer, nil, nil, nil, nil, nil, nil)
+	} else {
+		err = row.Scan(&answer)
 	}
-	if err := row.Scan(dest...); err != nil {
+	if err != nil {
 		return err
 	}
 	if answer == "" {
