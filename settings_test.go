@@ -3,7 +3,7 @@ package fencepost_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,15 +88,20 @@ func TestDurabilityOfAStoreHasGrantsConfirmed(t *testing.T) {
 
 // down is a Redis that refuses all that is asked, and counts how often it is asked for a lease.
 type down struct {
-	asked  atomic.Int64
-	enough chan struct{} // closed once that was five times
+	acquire string // the hash of the script that acquires
+	asked   atomic.Int64
+	enough  chan struct{} // closed once that was five times
 }
 
 func newDown(t *testing.T) (*redis.Client, *down) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
-	d := &down{enough: make(chan struct{})}
+	source, err := os.ReadFile("lease/lua/acquire.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &down{acquire: redis.NewScript(string(source)).Hash(), enough: make(chan struct{})}
 	client.AddHook(d)
 	return client, d
 }
@@ -104,8 +109,7 @@ func newDown(t *testing.T) (*redis.Client, *down) {
 func (d *down) refuse(cmds ...redis.Cmder) error {
 	err := errors.New("down")
 	for _, cmd := range cmds {
-		// The script that acquires is the one with three keys.
-		if args := cmd.Args(); len(args) > 2 && fmt.Sprint(args[2]) == "3" && d.asked.Add(1) == 5 {
+		if args := cmd.Args(); len(args) > 1 && args[1] == d.acquire && d.asked.Add(1) == 5 {
 			close(d.enough)
 		}
 		cmd.SetErr(err)

@@ -14,8 +14,8 @@ import (
 // Lease is one grant: time-bound permission to work on a resource. It is safe for concurrent use.
 //
 // Invariants, while held:
-//   - start was read before the call that last granted or renewed the lease was sent, so Redis keeps the key at least
-//     until start + ttl by a clock of our rate;
+//   - start was read before the call that last granted or renewed the lease was sent, or, if it was handed over, as
+//     anchor.ttl says; so Redis keeps the key at least until start + ttl by a clock of our rate;
 //   - a renewal that was sent earlier and arrives late takes none of that time away: see atMost;
 //   - no call under the lease is sent after start + ttl - DriftMargin(ttl);
 //   - once over, it stays over: state only moves from held to lost or released.
@@ -47,6 +47,8 @@ type Lease struct {
 	tell     func()        // runs the caller's code once mu is free; see unlock
 	renewAt  time.Time     // when the next renewal is due
 
+	unconfirmed time.Duration // the TTL to ask for, of a lease that was handed over; 0 once it is confirmed
+
 	progressed time.Time // when the work last reported progress
 
 	// The keeper's, under its mu.
@@ -54,8 +56,8 @@ type Lease struct {
 	heapIndex int // -1 if the lease is not in the heap
 }
 
-func (m *Manager) newLease(r *request, g grant, start clock.Instant) *Lease {
-	l := &Lease{
+func (m *Manager) makeLease(r *request, g grant, start clock.Instant) *Lease {
+	return &Lease{
 		ident:            r.ident,
 		m:                m,
 		label:            r.label,
@@ -73,6 +75,10 @@ func (m *Manager) newLease(r *request, g grant, start clock.Instant) *Lease {
 		progressed:       start.Time,
 		heapIndex:        -1,
 	}
+}
+
+// keep has the keeper watch a new lease.
+func (m *Manager) keep(l *Lease) *Lease {
 	l.mu.Lock()
 	defer l.unlock()
 	l.schedule()
@@ -325,7 +331,7 @@ func (l *Lease) releaseOnce(detached context.Context, renewing <-chan struct{}) 
 	return async(func() (string, error) {
 		select { // one that hangs must not keep the release: it never creates a key
 		case <-renewing:
-		case <-time.After(hangingRenewal):
+		case <-time.After(l.hanging()):
 		}
 		return l.m.backend.runRelease(detached, l.ident)
 	})
@@ -337,6 +343,17 @@ func (l *Lease) unanswered() error {
 
 // hangingRenewal is how long a release lets a renewal under way come to its end first.
 const hangingRenewal = 200 * time.Millisecond
+
+// hanging is how long a renewal under way may take before a release goes ahead of it. A lease that was just handed over
+// waits for its confirmation, however far away the server is: a release beside it would need another connection.
+func (l *Lease) hanging() time.Duration {
+	l.mu.Lock()
+	defer l.unlock()
+	if l.unconfirmed > 0 {
+		return max(hangingRenewal, l.m.backend.roundTrip())
+	}
+	return hangingRenewal
+}
 
 // beginRelease marks the lease as released if it was held. It returns the renewal in flight, if any,
 // whether an earlier release has been answered, and how the lease was lost before, if it was.

@@ -57,17 +57,19 @@ func checkClient(client redis.UniversalClient) error {
 // request is one attempt to acquire.
 type request struct {
 	ident
-	nonce    token.Nonce
-	label    string
-	ttl      time.Duration
-	within   time.Duration   // of one attempt; 0: only ctx bounds it
-	detached context.Context //nolint:containedctx // the caller's without its end
-	every    time.Duration   // 0: not renewed
-	floor    token.Token
-	waiter   string   // its name in the queue; "" if the caller does not wait
-	position position // as the last attempt found it
-	maxHold  time.Duration
-	progress time.Duration
+	nonce       token.Nonce
+	label       string
+	ttl         time.Duration
+	within      time.Duration   // of one attempt; 0: only ctx bounds it
+	detached    context.Context //nolint:containedctx // the caller's without its end
+	every       time.Duration   // 0: not renewed
+	floor       token.Token
+	waiter      string   // its name in the queue; "" if the caller does not wait
+	position    position // as the last attempt found it
+	anchor      anchor   // of a waiter, from its last answered attempt
+	waiterNonce token.Nonce
+	maxHold     time.Duration
+	progress    time.Duration
 }
 
 // TryAcquire asks for the lease of a resource once, for the given TTL. ctx bounds the call and supplies the values of
@@ -132,7 +134,7 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	start := m.opts.clock.now()
 	began := time.Now()
 	g, pending, err := m.backend.acquire(ctx, asked)
-	r.noted(g.position)
+	r.noted(g.position, start)
 	if r.within > 0 && (pending != nil || err != nil) { // it bounds the clean-up too
 		left := r.within - time.Since(began)
 		if pending != nil {
@@ -158,6 +160,9 @@ func (r *request) anew(ctx context.Context) *request {
 func (m *Manager) outcome(
 	ctx context.Context, asked *request, start clock.Instant, g grant, pending func() error, err error,
 ) (*Lease, error) {
+	if g.yours {
+		asked.nonce, asked.secret = asked.waiterNonce, asked.waiter[:32]
+	}
 	switch elapsed, _ := m.opts.clock.now().Since(start); {
 	case pending != nil:
 		m.backend.refresh()
@@ -172,12 +177,15 @@ func (m *Manager) outcome(
 		m.abandon(ctx, asked, nil)
 		return nil, &LostError{Resource: asked.resource, Token: g.token, Reason: ReasonExpired}
 	}
-	return m.newLease(asked, g, start), nil
+	return m.keep(m.makeLease(asked, g, start)), nil
 }
 
 // noted keeps the place for the next attempt. Redis may have to be reminded of it: Redis forgets a waiter whose
 // subscription was cut when a lease was handed on, and forgets all waiters when it loses its data.
-func (r *request) noted(where position) {
+func (r *request) noted(where position, sent clock.Instant) {
+	if where.server != nil {
+		r.anchor = anchor{sent: sent, at: where.time, server: *where.server}
+	}
 	if where.place == "" {
 		where.place = r.position.place
 	}
@@ -211,7 +219,7 @@ func (m *Manager) abandon(ctx context.Context, r *request, underWay func() error
 		}
 		// The attempt may have retaken a place that the caller gave up. A caller that still waits keeps its place.
 		if underWay != nil && r.waiter != "" && !m.subscriber.waits(r.waiter) {
-			m.giveUpPlace(detached, r.ident, r.waiter)
+			m.giveUpPlace(detached, r.ident, r.waiter, true)
 		}
 	})
 }

@@ -248,7 +248,14 @@ func (q *quorum) runRelease(ctx context.Context, id ident) (string, error) {
 	return q.decide(id.resource, replyReleased, answers)
 }
 
-func (q *quorum) runLeave(context.Context, ident, string) error { return nil } // there is no queue
+// There is no queue.
+func (q *quorum) runLeave(context.Context, ident, string, bool) error { return nil }
+
+func (q *quorum) runConfirm(context.Context, ident, string, time.Duration, string) (string, error) {
+	return replyGone, nil
+}
+
+func (q *quorum) handsOver() bool { return false }
 
 func (q *quorum) runRenew(ctx context.Context, id ident, ttl time.Duration) (string, error) {
 	answers := q.askWords(ctx, id, replyRenewed, func(n *node) (string, error) { return n.scripts.runRenew(ctx, id, ttl) })

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -118,7 +119,7 @@ func (l *Lease) sendRenewal(ctx context.Context, ttl time.Duration, sooner bool)
 func (l *Lease) currentTTL() time.Duration {
 	l.mu.Lock()
 	defer l.unlock()
-	return l.ttl
+	return cmp.Or(l.unconfirmed, l.ttl)
 }
 
 // renewed applies the reply to a renewal and frees its slot.
@@ -143,7 +144,7 @@ func (l *Lease) renewed(start clock.Instant, ttl time.Duration, answer string, e
 		if l.atMost > 0 {
 			ttl = min(ttl, l.atMost)
 		}
-		l.start, l.ttl, l.lastErr, l.toldLate = start, ttl, nil, false
+		l.start, l.ttl, l.lastErr, l.toldLate, l.unconfirmed = start, ttl, nil, false, 0
 		// Counted from when the renewal was sent, as the TTL is: a slow round trip must not use up the time for the
 		// next one.
 		if l.renewAt = start.Time.Add(l.every); l.renewAt.Before(now.Time) {
@@ -163,7 +164,7 @@ func (l *Lease) renewed(start clock.Instant, ttl time.Duration, answer string, e
 func (l *Lease) retryIn(now clock.Instant) time.Duration {
 	elapsed, _ := now.Since(l.start)
 	left := trusted(l.ttl) - elapsed
-	return min(l.every, max((left-l.m.backend.roundTrip())/4, left/32, 5*time.Millisecond))
+	return min(cmp.Or(l.every, l.unconfirmed), max((left-l.m.backend.roundTrip())/4, left/32, 5*time.Millisecond))
 }
 
 // woken is called by the keeper. It reports whether to renew the lease now; it has then taken the slot for the renewal.
@@ -175,7 +176,7 @@ func (l *Lease) woken() (renew bool) {
 		return false
 	}
 	l.noticeLateness(now)
-	if l.every > 0 && l.renewing == nil && !l.renewAt.After(now.Time.Add(slack)) {
+	if l.renews() && l.renewing == nil && !l.renewAt.After(now.Time.Add(slack)) {
 		if l.stalled(now) {
 			l.renewAt = now.Time.Add(l.retryIn(now)) // the work may still make progress
 		} else {
@@ -186,6 +187,10 @@ func (l *Lease) woken() (renew bool) {
 	l.schedule()
 	return renew
 }
+
+// renews reports whether the keeper renews the lease. One that was handed over has to be confirmed at least. Called with
+// mu held.
+func (l *Lease) renews() bool { return l.every > 0 || l.unconfirmed > 0 }
 
 // stalled reports whether the work has not reported progress in time. Called with mu held.
 func (l *Lease) stalled(now clock.Instant) bool {
@@ -214,7 +219,7 @@ func (l *Lease) schedule() {
 	if half := l.start.Time.Add(l.ttl / 2); !l.toldLate && half.Before(at) {
 		at = half
 	}
-	if l.every > 0 && l.renewing == nil && l.renewAt.Before(at) {
+	if l.renews() && l.renewing == nil && l.renewAt.Before(at) {
 		at = l.renewAt
 	}
 	l.m.keeper.set(l, at)

@@ -29,15 +29,18 @@ var releaseLua string
 //go:embed lua/leave.lua
 var leaveLua string
 
+//go:embed lua/confirm.lua
+var confirmLua string
+
 //go:embed lua/fill.lua
 var fillLua string
 
 // scripts runs the protocol's Lua on one client. Each call is one EVALSHA, followed by an EVAL if the server does not
 // know the script.
 type scripts struct {
-	client                                           redis.UniversalClient
-	batcher                                          *batcher
-	granting, reissue, renew, releasing, leave, fill *script
+	client                                                    redis.UniversalClient
+	batcher                                                   *batcher
+	granting, reissue, renew, releasing, leave, fill, confirm *script
 
 	// Arguments that never change, prepared once.
 	channel     any // of the prefix; a manager's id is appended to it
@@ -50,8 +53,9 @@ type scripts struct {
 
 	clock      clocks
 	durability Durability
-	trips      *trips  // how long the server takes to answer
-	follow     *follow // checks leases that were handed on
+	trips      *trips       // how long the server takes to answer
+	follow     *follow      // checks leases that were handed on
+	anonymous  *atomic.Bool // the server may not be asked who it is
 }
 
 func newScripts(client redis.UniversalClient, opts Options) *scripts {
@@ -66,6 +70,8 @@ func newScripts(client redis.UniversalClient, opts Options) *scripts {
 		releasing:   newScript(releaseLua),
 		leave:       newScript(leaveLua),
 		fill:        newScript(fillLua),
+		confirm:     newScript(confirmLua),
+		anonymous:   new(atomic.Bool),
 		label:       opts.Label,
 		channel:     opts.Prefix + ":wake:",
 		reservation: shortestReservation.Milliseconds(),
@@ -88,6 +94,7 @@ func newScripts(client redis.UniversalClient, opts Options) *scripts {
 // Replies of the scripts.
 const (
 	replyHeld     = "held"
+	replyYours    = "yours"
 	replyBad      = "bad"
 	replyReissued = "reissued"
 	replyRenewed  = "renewed"
@@ -95,19 +102,24 @@ const (
 	replyGone     = "gone"
 	replyTaken    = "taken"
 	replyFilled   = "filled"
+	replyReserved = "reserved"
+	replyGranted  = "granted"
 )
 
 // grant is the result of a successful acquire.
 type grant struct {
 	token    token.Token
 	absent   bool     // the counter did not exist before, or was below the floor
+	yours    bool     // it was made in the waiter's name before
 	position position // the caller's, if there is no grant
 }
 
 // position is a caller's position in the queue.
 type position struct {
-	number int    // from 0; -1 if the caller does not wait
-	place  string // Redis's value for the place, for a waiter that has to rejoin in it
+	number int     // from 0; -1 if the caller does not wait
+	place  string  // Redis's value for the place, for a waiter that has to rejoin in it
+	time   int64   // of the server, in microseconds
+	server *string // the server's run id, "" if it may not be asked; nil if it was not
 }
 
 func (s *scripts) acquire(ctx context.Context, r *request) (g grant, pending func() error, err error) {
@@ -202,17 +214,43 @@ func (s *scripts) granted(ctx context.Context, r *request, reply any, err error)
 			return grant{}, &BadKeyError{Resource: r.resource, Key: r.keys.counter, Why: "not a number"}
 		}
 	default:
-		return refusal(r, reply)
+		return s.refused(r, reply)
 	}
 	return grant{token: tok, absent: tok == r.floor+1}, nil
 }
 
-// refusal reads the replies of acquire that grant nothing.
+// refused is refusal, and notes a server that may not be asked who it is.
+func (s *scripts) refused(r *request, reply any) (grant, error) {
+	g, err := refusal(r, reply)
+	if server := g.position.server; server != nil && *server == "" {
+		s.anonymous.Store(true)
+	}
+	return g, err
+}
+
+// positionIn reads the position in a reply.
+func positionIn(list []any) position {
+	where := position{number: int(number(list, 3)), place: field(list, 4)}
+	if len(list) > 6 {
+		server := field(list, 6)
+		where.server = &server
+		where.time, _ = strconv.ParseInt(field(list, 5), 10, 64)
+	}
+	return where
+}
+
+// refusal reads the replies of acquire that grant nothing to the attempt.
 func refusal(r *request, reply any) (grant, error) {
 	list, _ := reply.([]any)
 	switch field(list, 0) {
+	case replyYours:
+		tok, err := token.Parse(field(list, 1))
+		if err != nil {
+			return grant{}, unexpected("acquire", r.resource, reply)
+		}
+		return grant{token: tok, absent: tok == 1, yours: true}, nil
 	case replyHeld:
-		return grant{position: position{number: int(number(list, 3)), place: field(list, 4)}},
+		return grant{position: positionIn(list)},
 			&HeldError{Resource: r.resource, TTL: time.Duration(number(list, 1)) * time.Millisecond, Label: field(list, 2)}
 	case replyBad:
 		key := r.keys.lease
@@ -339,8 +377,8 @@ func (s *scripts) releaseWhole(ctx context.Context, id ident) (answer string, er
 
 func (s *scripts) releaseCommand(id ident, already string) []any {
 	return []any{
-		evalSHA, s.releasing.hash, 2, id.keys.lease, id.keys.queue,
-		id.secret, s.channel, s.reservation, s.counts, already,
+		evalSHA, s.releasing.hash, 3, id.keys.lease, id.keys.queue, id.keys.counter,
+		id.secret, s.channel, s.reservation, s.counts, already, grantMS,
 	}
 }
 
@@ -407,11 +445,39 @@ func (s *scripts) handOnLater(ctx context.Context, id ident) {
 	}
 }
 
-func (s *scripts) runLeave(ctx context.Context, id ident, waiter string) error {
-	reply, err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel, s.reservation, s.counts).
-		Text()
-	s.handedOn(id, reply)
+func (s *scripts) runLeave(ctx context.Context, id ident, waiter string, held bool) error {
+	kept, err := s.leave.Run(ctx, s.client, []string{id.keys.lease, id.keys.queue}, waiter, s.channel).Text()
+	if kept == replyReserved || kept == replyGranted && !held {
+		id.secret = waiter[:32]
+		var reply any
+		reply, err = s.handOn(ctx, id, false)
+		s.handedOn(id, reply)
+	}
 	return s.failed(ctx, "leave the queue of", id.resource, err)
+}
+
+// grantMS is the least time for which a release grants a lease to a waiter. It is longer than the shortest reservation:
+// a holder that has returned and is then short of processors loses the lease if it does not confirm in time, where one
+// that was only told to come would have lost a turn.
+const grantMS = 1000
+
+// handsOver is true where one server decides, can say who it is, and need not have its grants confirmed by others.
+func (s *scripts) handsOver() bool {
+	return s.batcher != nil && !s.durability.asked() && s.reservation != any(0) && !s.anonymous.Load()
+}
+
+func (s *scripts) runConfirm(
+	ctx context.Context,
+	id ident,
+	label string,
+	ttl time.Duration,
+	tok string,
+) (string, error) {
+	began := time.Now()
+	reply, err := s.confirm.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter},
+		id.secret, milliseconds(ttl), label, s.idle, tok).Text()
+	s.trips.ended(began, err)
+	return reply, s.failed(ctx, "confirm", id.resource, err)
 }
 
 // runFill restores the share of a lease on a node of a quorum.

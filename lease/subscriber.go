@@ -32,9 +32,11 @@ const lingering = 500 * time.Millisecond
 
 // waiter is one call that waits for a lease.
 type waiter struct {
-	id   string             // 32 hexadecimal digits
-	key  string             // of the lease that it waits for
-	wake chan time.Duration // delay until the next look; holds the latest message
+	nonce   token.Nonce
+	id      string             // the nonce's 32 hexadecimal digits
+	key     string             // of the lease that it waits for
+	wake    chan time.Duration // delay until the next look; holds the latest message
+	granted chan handed        // holds the latest grant made in this name
 }
 
 type subscription struct {
@@ -59,8 +61,8 @@ func (w *subscriber) listening() bool {
 func (w *subscriber) join(key string) (*waiter, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	me := &waiter{id: token.NewNonce().Hex(), key: key, wake: make(chan time.Duration, 1)}
-	w.waiters[me.id] = me
+	me := &waiter{key: key, wake: make(chan time.Duration, 1), granted: make(chan handed, 1)}
+	w.name(me)
 	if w.idle != nil {
 		w.idle.Stop()
 	}
@@ -69,6 +71,25 @@ func (w *subscriber) join(key string) (*waiter, <-chan struct{}) {
 		go w.listen(w.sub)
 	}
 	return me, w.sub.ready
+}
+
+// name lists a waiter under a new name. Called with mu held.
+func (w *subscriber) name(me *waiter) {
+	me.nonce = token.NewNonce()
+	me.id = me.nonce.Hex()
+	w.waiters[me.id] = me
+}
+
+// rename gives a waiter another name. What is sent to the old one is not for it any more.
+func (w *subscriber) rename(me *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.waiters, me.id)
+	select {
+	case <-me.granted:
+	default:
+	}
+	w.name(me)
 }
 
 // part takes a waiter off the list.
@@ -110,7 +131,7 @@ func (w *subscriber) unused() *redis.PubSub {
 func (w *subscriber) waits(waiter string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waiters[strings.TrimSuffix(waiter, w.id)] != nil
+	return w.waiters[waiter[:len(w.id)]] != nil
 }
 
 const (
@@ -181,11 +202,18 @@ func (w *subscriber) subscribe(s *subscription) {
 	_ = s.pubsub.Subscribe(context.Background(), w.channel)
 }
 
-// pass delivers a message: "<waiter> <ms>" tells one waiter when to look; "* <lease key>" is a roll call.
+// pass delivers a message: "<waiter> <ms>" tells one waiter when to look; "<waiter> = <grant>" grants it the lease;
+// "* <lease key>" is a roll call.
 func (w *subscriber) pass(message string) {
 	id, what, _ := strings.Cut(message, " ")
 	if id == "*" {
 		w.wakeAll(what)
+		return
+	}
+	if text, grants := strings.CutPrefix(what, "= "); grants {
+		if g, ok := parseHanded(text); ok {
+			w.hand(id, g)
+		}
 		return
 	}
 	n, _ := strconv.ParseInt(what, 10, 32)
@@ -197,6 +225,19 @@ func (w *subscriber) wakeOne(id string, in time.Duration) {
 	defer w.mu.Unlock()
 	if me := w.waiters[id]; me != nil {
 		me.tell(in)
+	}
+}
+
+// hand passes a grant on. A second one under the same name replaces the first, whose time has run out.
+func (w *subscriber) hand(id string, g handed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if me := w.waiters[id]; me != nil {
+		select {
+		case <-me.granted:
+		default:
+		}
+		me.granted <- g
 	}
 }
 

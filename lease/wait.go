@@ -19,10 +19,10 @@ const (
 )
 
 // Acquire waits for the lease of a resource until ctx ends. Waiters for one resource are served in the order in which
-// they came, unless Options.NoQueue says otherwise. They do not poll: a release reserves the lease for the head of the
-// queue and notifies it, and the waiters watch the holder's TTL. Waiters whose process ended are passed over. Waiters
-// that hang or were cut off delay the next one by 2 s at most, however many they are; see the package documentation for
-// the exceptions. Acquire keeps trying while Redis is unavailable.
+// they came, unless Options.NoQueue says otherwise. They do not poll: a release hands the lease over to the head of the
+// queue, which confirms it in the background, and the waiters watch the holder's TTL. Waiters whose process ended are
+// passed over. Waiters that hang or were cut off delay the next one by 2 s at most, however many they are; see the
+// package documentation for the exceptions. Acquire keeps trying while Redis is unavailable.
 //
 // Errors are those of [Manager.TryAcquire]. When ctx ends, the error matches both the cause of ctx and the last
 // outcome: ErrHeld or ErrUnavailable.
@@ -82,15 +82,15 @@ func answered(ctx context.Context, last, err error) error {
 // wait joins the queue and takes the lease when its turn comes. last is the outcome of a first attempt.
 func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, error) {
 	me, ready := m.subscriber.join(r.keys.lease)
-	r.waiter = me.id + m.subscriber.id
+	r.waiterNonce, r.waiter = me.nonce, m.nameOf(r, me)
 	l, abandoned, err := m.queueUp(ctx, r, me, ready, last)
 	// An attempt that ends from now on finds that the waiter has gone, and gives the place up itself.
 	m.subscriber.part(me)
 	switch {
 	case err != nil:
-		m.leave(ctx, r)
+		m.leave(ctx, r.ident, r.waiter, false)
 	case abandoned:
-		go m.leave(ctx, r)
+		go m.leave(ctx, r.ident, r.waiter, l.secret == me.id)
 	}
 	return l, err
 }
@@ -118,7 +118,11 @@ func (m *Manager) queueUp(
 		abandoned = abandoned || mayHaveGranted(err)
 		last = answered(ctx, last, err)
 		if worthWaiting(ctx, err) {
-			m.pause(ctx, me, m.nextLook(err, r.position, told))
+			if g, ok := m.pause(ctx, me, m.nextLook(err, r.position, told)); ok {
+				if l := m.takeOver(ctx, r, me, g); l != nil {
+					return l, abandoned, nil
+				}
+			}
 		}
 		if !worthWaiting(ctx, err) {
 			return nil, abandoned, ended(ctx, last)
@@ -160,8 +164,9 @@ func (m *Manager) jitter() time.Duration {
 	return time.Duration(float64(m.opts.PollEvery) * (0.5 + rand.Float64()))
 }
 
-// pause waits until it is time to look: when the timer fires or when the waiter is notified.
-func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
+// pause waits until it is time to look: when the timer fires or when the waiter is notified. ok means that the waiter was
+// granted the lease.
+func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) (g handed, ok bool) {
 	due := make(chan struct{}, 1)
 	t := m.opts.clock.afterFunc(wait, func() {
 		select {
@@ -172,27 +177,28 @@ func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) {
 	defer t.Stop()
 	for {
 		select {
+		case g := <-me.granted:
+			return g, true
 		case in := <-me.wake:
 			if in == 0 {
-				return
+				return g, false
 			}
 			t.Reset(in + time.Millisecond)
 		case <-due:
-			return
+			return g, false
 		case <-ctx.Done():
-			return
+			return g, false
 		}
 	}
 }
 
 // leave gives up the place in the queue and any reservation. It does not block the caller beyond the end of ctx.
-func (m *Manager) leave(ctx context.Context, r *request) {
-	id, waiter := r.ident, r.waiter
-	m.cleanUp(ctx, nil, func(detached context.Context) { m.giveUpPlace(detached, id, waiter) })
+func (m *Manager) leave(ctx context.Context, id ident, waiter string, held bool) {
+	m.cleanUp(ctx, nil, func(detached context.Context) { m.giveUpPlace(detached, id, waiter, held) })
 }
 
-func (m *Manager) giveUpPlace(ctx context.Context, id ident, waiter string) {
-	if err := m.backend.runLeave(ctx, id, waiter); err != nil {
+func (m *Manager) giveUpPlace(ctx context.Context, id ident, waiter string, held bool) {
+	if err := m.backend.runLeave(ctx, id, waiter, held); err != nil {
 		m.opts.Logger.Warn("place in the queue not given up", "resource", id.resource, "error", err)
 	}
 }

@@ -31,8 +31,23 @@ func (b bundle) queueLength(t *testing.T) int64 {
 // queueUp starts a waiter and returns once it is in the queue.
 func (b bundle) queueUp(ctx context.Context, t *testing.T, m *lease.Manager, got func(*lease.Lease, error)) {
 	t.Helper()
+	b.queueUpFor(ctx, t, m, nil, got)
+}
+
+// toAsk is what a waiter asks for if no release may grant it the lease, because of its floor: a release only reserves
+// the lease for it, and it sends its own acquire.
+func toAsk() *lease.AcquireOptions { return &lease.AcquireOptions{Floor: 1} }
+
+func (b bundle) queueUpFor(
+	ctx context.Context,
+	t *testing.T,
+	m *lease.Manager,
+	opts *lease.AcquireOptions,
+	got func(*lease.Lease, error),
+) {
+	t.Helper()
 	before := b.queueLength(t)
-	go func() { got(m.Acquire(ctx, "r", time.Minute, nil)) }()
+	go func() { got(m.Acquire(ctx, "r", time.Minute, opts)) }()
 	eventually(t, "a place in the queue", func() bool { return b.queueLength(t) > before })
 }
 

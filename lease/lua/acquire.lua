@@ -1,17 +1,19 @@
 -- acquire: grant the lease if it is free and it is the caller's turn.
 --
 -- KEYS[1]  lease key:   "<nonce> <token> <label>", expires with the lease; or, for a short time,
---                       "~<waiter>": reserved for the head of the queue after a release; or
+--                       "~<waiter>": reserved for the head of the queue after a release, unless the release granted it
+--                       in the head's name: "<waiter> <token> reserved"; or
 --                       "?<head> <ms> <last>": a roll call, see below
 -- KEYS[2]  counter key: the last token issued, in decimal digits
--- KEYS[3]  queue key:   sorted set of waiters, "<waiter><manager>", 32 digits each. The score is the place, in ms since
---                       1970 at the server; its fraction is the reservation that the waiter needs, in units of 16.384 s
+-- KEYS[3]  queue key:   sorted set of waiters, "<waiter><manager>", 32 digits each, and "+" behind them if a release may
+--                       grant the lease in the waiter's name. The score is the place, in ms since 1970 at the server;
+--                       its fraction is the reservation that the waiter needs, in units of 16.384 s
 -- ARGV[1]  nonce        32 hexadecimal digits; "" to grant nothing, only to look whether waiters wait for a free lease
 -- ARGV[2]  TTL in ms
 -- ARGV[3]  label        for people
 -- ARGV[4]  counter idle time in ms, "0" for a counter that never expires
 -- ARGV[5]  floor        the token issued is above it; decimal digits, "0" for none
--- ARGV[6]  waiter       "<waiter><manager>", 64 hexadecimal digits; "" for a caller that does not wait
+-- ARGV[6]  waiter       as it stands in the queue; "" for a caller that does not wait
 -- ARGV[7]  channel      what a manager's id is appended to
 -- ARGV[8]  reservation  in ms, what the caller needs; "0" if the queue is off: waiters are told, nothing is reserved
 -- ARGV[9]  queue TTL in ms
@@ -19,7 +21,9 @@
 -- ARGV[11] place        that the waiter had before; "" for one that is new
 --
 -- Reply: the token, a number below 2^53 and else in decimal digits: the lease is granted
---        {"held", ms until it may be the caller's turn, label, number in the queue from 0 (-1 for none), place}
+--        {"yours", "<token>"}, a release has granted it in the caller's name, and it now has the caller's TTL and label
+--        {"held", ms until it may be the caller's turn, label, number in the queue from 0 (-1 for none), place}; for a
+--        waiter with "+" also the server's time in microseconds and its run id, "" if INFO is not allowed
 --        {"bad", "lease" or "counter", reason}
 -- A key of another type gives the server's own error, WRONGTYPE.
 --
@@ -47,6 +51,12 @@ if lease and not turn then
   if nonce and #nonce == 32 then
     -- A client that lost the reply asks again: it must not count as its own rival.
     if nonce == ARGV[1] then return token end
+    -- Invariant: a grant in the caller's name is never replaced, only prolonged. The caller may hold it by now.
+    if waiter ~= '' and nonce == string.sub(waiter, 1, 32) then
+      redis.call('SET', KEYS[1], nonce .. ' ' .. token .. ' ' .. ARGV[3], 'PX', string.format('%d', math.max(ttl, tonumber(ARGV[2]))))
+      if ARGV[4] ~= '0' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) else redis.call('PERSIST', KEYS[2]) end
+      return {'yours', token}
+    end
   else
     local kind, head, window, before = string.match(lease, '^([~?])(%x+) ?(%d*) ?(%d*)$')
     if not kind or #head ~= 32 or (kind == '~') ~= (window == '') or kind == '~' and #lease ~= 33 then
@@ -76,7 +86,7 @@ elseif present > 0 and not lease and ARGV[8] ~= '0' then -- present is the queue
         if not head then break end -- nobody before it received the message: their processes are dead
         place = place or math.floor(tonumber(queue[i + 1])) -- it was told its place, but the reply was lost
       end
-      local manager = string.sub(queue[i], 33)
+      local manager = string.sub(queue[i], 33, 64)
       if told[manager] == nil then
         told[manager] = redis.pcall('PUBLISH', ARGV[7] .. manager, '* ' .. KEYS[1]) ~= 0 or ARGV[10] ~= '1'
       end
@@ -108,7 +118,11 @@ if ttl then
   local wanted = place + math.ceil(ARGV[8] / 8) / 2048
   if tonumber(score) ~= wanted then redis.call('ZADD', KEYS[3], string.format('%.17g', wanted), waiter) end
   redis.call('PEXPIRE', KEYS[3], ARGV[9])
-  return {'held', ttl, label, redis.call('ZRANK', KEYS[3], waiter), string.format('%.0f', place)}
+  local rank = redis.call('ZRANK', KEYS[3], waiter)
+  if string.sub(waiter, 65) ~= '+' then return {'held', ttl, label, rank, string.format('%.0f', place)} end
+  local info, time = redis.pcall('INFO', 'server'), redis.call('TIME')
+  local server = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+  return {'held', ttl, label, rank, string.format('%.0f', place), string.format('%.0f', time[1] * 1000000 + time[2]), server}
 end
 if ARGV[1] == '' then return {'held', 0, '', -1, ''} end
 
