@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"time"
 
@@ -55,7 +56,7 @@ func NewQuorum(clients []redis.UniversalClient, opts *QuorumOptions) (*Quorum, e
 		if err := checkClient(client); err != nil {
 			return nil, err
 		}
-		if slices.Contains(clients[:i], client) {
+		if slices.ContainsFunc(clients[:i], func(c redis.UniversalClient) bool { return sameClient(c, client) }) {
 			return nil, invalidf("client %d of the quorum was given before", i)
 		}
 		q.nodes = append(q.nodes, newNode(i, client, v, o.NodeTimeout))
@@ -87,4 +88,10 @@ func (q *Quorum) Acquire(
 	opts *AcquireOptions,
 ) (*Lease, error) {
 	return q.m.Acquire(ctx, resource, ttl, opts)
+}
+
+// sameClient reports whether two clients are the same. Clients of a type that Go cannot compare, such as some wrappers,
+// count as different: whether they lead to one server is found out when it is reached.
+func sameClient(a, b redis.UniversalClient) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }

@@ -275,3 +275,21 @@ func TestCase61_NilClientsAreInvalid(t *testing.T) {
 		}
 	}
 }
+
+// wrappedClient is a client of a type that Go cannot compare.
+type wrappedClient struct {
+	redis.UniversalClient
+	_ []string
+}
+
+// C61: a quorum takes clients that cannot be compared, as it takes others.
+func TestCase61_ClientsThatCannotBeComparedAreTaken(t *testing.T) {
+	t.Parallel()
+	clients := make([]redis.UniversalClient, 3)
+	for i := range clients {
+		clients[i] = wrappedClient{UniversalClient: testenv.Redis(t)}
+	}
+	if _, err := lease.NewQuorum(clients, nil); err != nil {
+		t.Errorf("NewQuorum = %v", err)
+	}
+}

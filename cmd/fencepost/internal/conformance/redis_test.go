@@ -37,14 +37,14 @@ func TestAClusterHolds(t *testing.T) {
 	want(t, got, conformance.OK, some)
 }
 
-// The user that the documentation describes is enough, INFO and WAIT apart.
+// The user that the documentation describes is enough, WAIT apart.
 func TestTheDocumentedUserIsEnough(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
 	client := as(t, server.Addr(), nil)
 	got := verdicts(t, &conformance.Options{Redis: client, Namespace: "billing"})
 	some := optional()
-	some["identity"], some["replicas"] = conformance.NotTried, conformance.NotTried
+	some["replicas"] = conformance.NotTried
 	want(t, got, conformance.OK, some)
 	if left := keys(t, testenv.RedisOn(t, server.URL()), "billing"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
