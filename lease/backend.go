@@ -50,8 +50,9 @@ type ident struct {
 
 // renewal is one renewal among several.
 type renewal struct {
-	lease  *Lease
-	ttl    time.Duration
-	answer string
-	err    error
+	lease    *Lease
+	ttl      time.Duration
+	confirms bool // the lease was handed over, and nothing has confirmed it yet
+	answer   string
+	err      error
 }

@@ -189,7 +189,6 @@ func (b *batcher) await(
 	var late <-chan time.Time
 	if within > 0 {
 		p.arm(within)
-		defer p.limit.Stop()
 		late = p.limit.C
 	}
 	select {
@@ -216,6 +215,9 @@ func (p *scriptCall) arm(d time.Duration) {
 // recycle takes the result of a call that has ended, for another call to use it. Nobody else may hold on to it.
 func (b *batcher) recycle(p *scriptCall) (reply any, err error) {
 	reply, err = p.reply, p.err
+	if p.limit != nil {
+		p.limit.Stop() // before another call can set it
+	}
 	p.ctx, p.detached, p.script, p.command, p.reply, p.err = nil, nil, nil, nil, nil, nil
 	b.used.Put(p)
 	return reply, err
@@ -285,6 +287,12 @@ func (f future[T]) await(ctx context.Context, limit time.Duration) (value T, pen
 		return value, nil, err
 	case <-ctx.Done():
 	case <-late:
+	}
+	select { // an answer that is there counts, although the time is up
+	case <-f.done:
+		value, err = f.value()
+		return value, nil, err
+	default:
 	}
 	return value, func() error {
 		<-f.done

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencepost-pg/fencepost/internal/clock"
@@ -55,8 +56,7 @@ func (a anchor) ttl(g handed, now clock.Instant) (ttl time.Duration, ok bool) {
 	passed := time.Duration(g.at-a.at) * time.Microsecond
 	kept := time.Duration(g.ends-g.at) * time.Microsecond
 	ttl = passed + kept
-	switch {
-	case a.server == "" || a.server != g.server, passed < 0, passed > elapsed+DriftMargin(passed):
+	if a.server == "" || a.server != g.server || passed < 0 || passed > elapsed+DriftMargin(passed) {
 		return 0, false
 	}
 	late := elapsed - passed // at least as long as the message took
@@ -87,7 +87,7 @@ func (m *Manager) takeOver(ctx context.Context, r *request, me *waiter, g handed
 	}
 	used := r.waiter
 	m.subscriber.rename(me)
-	r.waiterNonce, r.waiter = me.nonce, m.nameOf(r, me)
+	m.nameRequest(r, me)
 	go m.leave(context.WithoutCancel(ctx), r.ident, used, false) // to the next, if the grant is still there
 	return nil
 }
@@ -102,22 +102,26 @@ func (m *Manager) confirmFirst(ctx context.Context, r *request, g handed) bool {
 	return pending == nil && err == nil && answer == replyRenewed
 }
 
-// confirm makes the server keep a lease that was handed over for as long as was asked for. If it fails, the keeper goes
-// on, until the lease is over.
+// confirm makes the server keep a lease that was handed over for as long as was asked for. If there is no answer in half
+// of the time that is left, the keeper goes on, over another connection, until the lease is over.
 func (l *Lease) confirm() {
-	start, left := l.now(), l.Remaining()
-	ctx, cancel := context.WithTimeout(l.parent, left)
+	start := l.now()
+	ttl, _ := l.nextTTL()
+	ctx, cancel := context.WithTimeout(l.parent, l.Remaining()/2)
 	defer cancel()
-	ttl := l.currentTTL()
-	answer, err := l.m.backend.runConfirm(ctx, l.ident, l.label, ttl, "")
+	answer, pending, err := do(ctx, func() (string, error) {
+		return l.m.backend.runConfirm(ctx, l.ident, l.label, ttl, "")
+	})
+	if pending != nil {
+		err = interpret(ctx, "confirm", l.resource, ctx.Err())
+	}
 	_ = l.renewed(start, ttl, answer, err)
 }
 
-// nameOf is a waiter's name in the queue. The "+" means that a release may grant it the lease.
-func (m *Manager) nameOf(r *request, me *waiter) string {
-	name := me.id + m.subscriber.id
+// nameRequest puts a waiter's name into its request. The "+" means that a release may grant it the lease.
+func (m *Manager) nameRequest(r *request, me *waiter) {
+	r.waiterNonce, r.waiter, r.holds = me.nonce, me.id+m.subscriber.id, new(atomic.Bool)
 	if r.floor == 0 && m.backend.handsOver() {
-		name += "+"
+		r.waiter += "+"
 	}
-	return name
 }

@@ -131,12 +131,12 @@ func (k *keeper) renew(leases []*Lease) {
 	start := k.clock.now()
 	batch := make([]renewal, 0, len(leases))
 	for _, l := range leases {
-		ttl := l.currentTTL()
+		ttl, confirms := l.nextTTL()
 		if over := l.Err(); over != nil { // it ended while it waited to be sent
 			_ = l.renewed(start, ttl, "", over)
 			continue
 		}
-		batch = append(batch, renewal{lease: l, ttl: ttl})
+		batch = append(batch, renewal{lease: l, ttl: ttl, confirms: confirms})
 	}
 	if len(batch) > 0 {
 		k.backend.renewAll(batch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,6 +69,7 @@ type request struct {
 	position    position // as the last attempt found it
 	anchor      anchor   // of a waiter, from its last answered attempt
 	waiterNonce token.Nonce
+	holds       *atomic.Bool // of a waiter: its call has returned with the lease that was granted in its name
 	maxHold     time.Duration
 	progress    time.Duration
 }
@@ -219,7 +221,7 @@ func (m *Manager) abandon(ctx context.Context, r *request, underWay func() error
 		}
 		// The attempt may have retaken a place that the caller gave up. A caller that still waits keeps its place.
 		if underWay != nil && r.waiter != "" && !m.subscriber.waits(r.waiter) {
-			m.giveUpPlace(detached, r.ident, r.waiter, true)
+			m.giveUpPlace(detached, r.ident, r.waiter, r.holds.Load())
 		}
 	})
 }

@@ -73,13 +73,15 @@ func (q *Quorum) TryAcquireAll(
 }
 
 // ReleaseAll gives several leases back, as [Lease.Release] does each of them. The releases travel together, as the
-// requests of [Manager.TryAcquireAll] do; they are sent in the order of leases. errs[i] is the result of leases[i]. ctx
-// supplies values only. ReleaseAll is safe for concurrent use.
+// requests of [Manager.TryAcquireAll] do; they are sent in the order of leases, and nil leases are passed over. errs[i]
+// is the result of leases[i]. ctx supplies values only. ReleaseAll is safe for concurrent use.
 func ReleaseAll(ctx context.Context, leases []*Lease) (errs []error) {
 	errs = make([]error, len(leases))
 	of := make(map[*Manager][]int)
 	for i, l := range leases {
-		of[l.m] = append(of[l.m], i)
+		if l != nil {
+			of[l.m] = append(of[l.m], i)
+		}
 	}
 	var managers sync.WaitGroup
 	for m, places := range of {
@@ -149,7 +151,7 @@ func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[g
 				few <- struct{}{}
 				defer func() { <-few }()
 				if ctx.Err() != nil {
-					return grant{}, errNotSent
+					return grant{}, interpret(ctx, "acquire", r.resource, errNotSent)
 				}
 				return s.runAcquire(ctx, r)
 			})
@@ -172,26 +174,44 @@ func (s *scripts) sendReleaseAll(ctx context.Context, all []ident) []future[stri
 		p := newScriptCall(ctx, ctx, s.releasing, s.releaseCommand(id, "0"))
 		calls[i] = p
 		answers[i] = future[string]{p.done, func() (string, error) {
-			if slotMoves(p.err) {
-				return s.runRelease(ctx, id)
-			}
-			return s.handedOn(id, p.reply), interpret(ctx, "release", id.resource, p.err)
+			return s.handedOn(id, p.reply), s.failed(ctx, "release", id.resource, p.err)
 		}}
+		if s.batcher == nil {
+			answers[i] = async(func() (string, error) {
+				if <-p.done; slotMoves(p.err) {
+					return s.runRelease(ctx, id)
+				}
+				return s.handedOn(id, p.reply), s.failed(ctx, "release", id.resource, p.err)
+			})
+		}
 	}
 	s.sendTogether(calls)
 	return answers
 }
 
-// sendTogether sends calls in as few pipelines as possible, and returns at once.
+// sendTogether sends calls in as few pipelines as possible, and returns at once. A cluster's servers get one each: one
+// that hangs must not hold up the answers of the others.
 func (s *scripts) sendTogether(calls []*scriptCall) {
-	if s.batcher != nil {
+	switch {
+	case len(calls) == 0:
+	case s.batcher != nil:
 		s.batcher.takeAll(calls)
-		return
+	default:
+		go func() { // a cluster client may have to look its servers up
+			for _, group := range byServer(s.client, calls, (*scriptCall).key) {
+				go s.sendPipeline(group)
+			}
+		}()
 	}
-	go s.sendPipeline(calls)
 }
 
-// sendPipeline sends calls in one pipeline. A cluster client makes a pipeline for each server of it.
+// key is the lease key of a call.
+func (p *scriptCall) key() string {
+	key, _ := p.command[3].(string)
+	return key
+}
+
+// sendPipeline sends calls in one pipeline.
 func (s *scripts) sendPipeline(calls []*scriptCall) {
 	began := time.Now()
 	ctx := calls[0].detached

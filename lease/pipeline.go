@@ -9,32 +9,28 @@ import (
 
 // groups splits leases by the cluster node they live on.
 func (s *scripts) groups(leases []*Lease) [][]*Lease {
-	if _, cluster := s.client.(*redis.ClusterClient); !cluster {
-		return [][]*Lease{leases}
+	return byServer(s.client, leases, func(l *Lease) string { return l.keys.lease })
+}
+
+// byServer splits all by the cluster node that has their keys, as far as the cluster client knows.
+func byServer[T any](client redis.UniversalClient, all []T, key func(T) string) [][]T {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return [][]T{all}
 	}
-	var groups [][]*Lease
-	place := make(map[redis.UniversalClient]int)
-	for _, l := range leases {
-		server := s.server(context.Background(), l)
+	var groups [][]T
+	place := make(map[*redis.Client]int)
+	for _, one := range all {
+		server, _ := cluster.MasterForKey(context.Background(), key(one)) // nil if that is unknown
 		i, known := place[server]
 		if !known {
 			i = len(groups)
 			place[server] = i
 			groups = append(groups, nil)
 		}
-		groups[i] = append(groups[i], l)
+		groups[i] = append(groups[i], one)
 	}
 	return groups
-}
-
-// server is the client of the server that a lease lives on, as far as the cluster client knows.
-func (s *scripts) server(ctx context.Context, l *Lease) redis.UniversalClient {
-	if cluster, ok := s.client.(*redis.ClusterClient); ok {
-		if server, err := cluster.MasterForKey(ctx, l.keys.lease); err == nil {
-			return server
-		}
-	}
-	return s.client
 }
 
 // renewAll sends one pipeline with the leases of one group. If the server does not know the script, which a pipeline
@@ -54,7 +50,7 @@ func (s *scripts) renewAll(batch []renewal) {
 		b.answer, b.err = a.answer, a.err
 		if redis.HasErrorPrefix(b.err, "NOSCRIPT") || redis.HasErrorPrefix(b.err, "MOVED") ||
 			redis.HasErrorPrefix(b.err, "ASK") {
-			b.answer, b.err = s.runRenew(ctx, b.lease.ident, b.ttl)
+			b.answer, b.err = s.renewAlone(ctx, *b)
 		} else {
 			failed = failed || b.err != nil
 			b.err = interpret(ctx, "renew", b.lease.resource, b.err)
@@ -63,6 +59,13 @@ func (s *scripts) renewAll(batch []renewal) {
 	if failed {
 		s.refresh()
 	}
+}
+
+func (s *scripts) renewAlone(ctx context.Context, b renewal) (string, error) {
+	if b.confirms {
+		return s.runConfirm(ctx, b.lease.ident, b.lease.label, b.ttl, "")
+	}
+	return s.runRenew(ctx, b.lease.ident, b.ttl)
 }
 
 // patience is how long one try of a renewal may take, and how long all tries together may take, if that much time
@@ -82,11 +85,16 @@ func (s *scripts) renewTogether(ctx context.Context, batch []renewal, teach bool
 	pipe := server.Pipeline()
 	sent := make([]*redis.Cmd, len(batch))
 	for i, b := range batch {
-		send := s.renew.EvalSha
-		if teach && i == 0 {
-			send = s.renew.Eval
+		l, send := b.lease, s.renew
+		keys, args := []string{l.keys.lease}, []any{l.secret, milliseconds(b.ttl)}
+		if b.confirms {
+			send, keys, args = s.confirm, append(keys, l.keys.counter), append(args, l.label, s.idle, "")
 		}
-		sent[i] = send(ctx, pipe, []string{b.lease.keys.lease}, b.lease.secret, milliseconds(b.ttl))
+		if teach && i == 0 {
+			sent[i] = send.Eval(ctx, pipe, keys, args...)
+		} else {
+			sent[i] = send.EvalSha(ctx, pipe, keys, args...)
+		}
 	}
 	answered := func() ([]renewal, error) {
 		began := time.Now()

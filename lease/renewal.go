@@ -102,6 +102,9 @@ func (l *Lease) expectAtMost(ttl time.Duration) (now clock.Instant, sooner bool)
 // sendRenewal lets Redis shorten the key only if the caller asked for that. Any other renewal that arrives late takes
 // nothing away from what a later one promised.
 func (l *Lease) sendRenewal(ctx context.Context, ttl time.Duration, sooner bool) (answer string, err error) {
+	if _, confirms := l.nextTTL(); confirms { // a confirmation takes no time away
+		return l.m.backend.runConfirm(ctx, l.ident, l.label, ttl, "")
+	}
 	if !sooner {
 		return l.m.backend.runRenew(ctx, l.ident, ttl)
 	}
@@ -116,10 +119,11 @@ func (l *Lease) sendRenewal(ctx context.Context, ttl time.Duration, sooner bool)
 	return answer, err
 }
 
-func (l *Lease) currentTTL() time.Duration {
+// nextTTL is what the next renewal asks for. confirms means that it has to confirm the lease.
+func (l *Lease) nextTTL() (ttl time.Duration, confirms bool) {
 	l.mu.Lock()
 	defer l.unlock()
-	return cmp.Or(l.unconfirmed, l.ttl)
+	return cmp.Or(l.unconfirmed, l.ttl), l.unconfirmed > 0
 }
 
 // renewed applies the reply to a renewal and frees its slot.

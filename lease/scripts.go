@@ -348,22 +348,13 @@ func (s *scripts) release(
 	within time.Duration,
 ) (answer string, pending func() error, err error) {
 	if s.batcher == nil {
-		return s.releaseAside(ctx, id, within)
+		return async(func() (string, error) { return s.runRelease(ctx, id) }).await(ctx, within)
 	}
 	reply, pending, err := s.batcher.await(ctx, s.batcher.take(ctx, ctx, s.releasing, s.releaseCommand(id, "0")), within)
 	if pending != nil {
 		return "", pending, nil
 	}
 	return s.handedOn(id, reply), nil, interpret(ctx, "release", id.resource, err)
-}
-
-// releaseAside is release in a goroutine of its own.
-func (s *scripts) releaseAside(
-	ctx context.Context,
-	id ident,
-	within time.Duration,
-) (answer string, pending func() error, err error) {
-	return async(func() (string, error) { return s.runRelease(ctx, id) }).await(ctx, within)
 }
 
 // releaseWhole is release without a time limit.

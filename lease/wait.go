@@ -82,15 +82,17 @@ func answered(ctx context.Context, last, err error) error {
 // wait joins the queue and takes the lease when its turn comes. last is the outcome of a first attempt.
 func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, error) {
 	me, ready := m.subscriber.join(r.keys.lease)
-	r.waiterNonce, r.waiter = me.nonce, m.nameOf(r, me)
+	m.nameRequest(r, me)
 	l, abandoned, err := m.queueUp(ctx, r, me, ready, last)
+	held := err == nil && l.secret == me.id
+	r.holds.Store(held)
 	// An attempt that ends from now on finds that the waiter has gone, and gives the place up itself.
 	m.subscriber.part(me)
 	switch {
 	case err != nil:
 		m.leave(ctx, r.ident, r.waiter, false)
 	case abandoned:
-		go m.leave(ctx, r.ident, r.waiter, l.secret == me.id)
+		go m.leave(ctx, r.ident, r.waiter, held)
 	}
 	return l, err
 }

@@ -36,10 +36,14 @@ local function tell(waiter, message)
   return redis.pcall('PUBLISH', ARGV[2] .. string.sub(waiter, 33, 64), string.sub(waiter, 1, 32) .. ' ' .. message)
 end
 
+local server -- its run id; false if it may not be asked, nil before it was
+
 -- grant makes the lease the head's for ms, and returns the message about it; nil if only a reservation can be made.
 local function grant(head, ms)
-  local info = redis.pcall('INFO', 'server')
-  local server = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+  if server == nil then
+    local info = redis.pcall('INFO', 'server')
+    server = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or false
+  end
   local token = server and redis.pcall('INCR', KEYS[3])
   if type(token) ~= 'number' then return nil end -- if the counter is bad, the head's own acquire says so
   if token < 1 then
@@ -73,7 +77,9 @@ repeat
     end
     -- Told before the head: Redis delivers the last message first.
     if next then tell(next, ms) end
-    gone = tell(head, message or '0') == 0 and ARGV[4] == '1'
+    local received = tell(head, message or '0')
+    gone = received == 0 and ARGV[4] == '1'
+    if type(received) == 'table' then message = nil end -- it cannot know of a grant, so it keeps its place
     if gone or message or ms == '0' then redis.call('ZREM', KEYS[2], head) end
   end
 until not gone
