@@ -21,6 +21,8 @@ type acquiring struct {
 
 	claimLater bool // leave the claims to the caller if all leases are free at once
 	unclaimed  bool // that was so
+
+	most int // how many to ask for next, so that what is given back stays in proportion to what is kept; 0: all
 }
 
 // togetherLocker is a locker that asks for several resources at once, and does not wait. grants[i] is nil if errs[i] is
@@ -43,7 +45,11 @@ func (a *acquiring) next(ctx context.Context, rest []string) error {
 		return a.one(ctx, rest[0])
 	}
 	began := time.Now()
+	if a.most > 0 {
+		rest = rest[:min(a.most, len(rest))]
+	}
 	grants, first, err := a.free(ctx, together, rest)
+	a.most = 2 * max(1, len(grants))
 	added := make([]*Lease, 0, len(grants))
 	for i, g := range grants {
 		full, _ := a.store.qualify(rest[i]) // valid: see sortedNames
@@ -62,7 +68,7 @@ func (a *acquiring) next(ctx context.Context, rest []string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrInvalid) || a.opts.noWait() || ctx.Err() != nil:
+	case errors.Is(err, ErrInvalid) || a.opts.noWait() && errors.Is(err, ErrHeld) || ctx.Err() != nil:
 		return a.refused(ctx, first, began, err)
 	}
 	return a.one(ctx, first)
@@ -117,12 +123,25 @@ func giveBackGrants(ctx context.Context, s *Store, grants []redisGrant) {
 	}
 }
 
-// claimAll claims the tokens of leases that have just been granted, and reports the leases. began is when their acquire
-// did. ctx ends with the leases.
+// claimAll claims the tokens of leases that have just been granted, in as few statements as possible, and reports the
+// leases. What these cannot claim is claimed one by one: a resource that other transactions have entered, a token that
+// its fence refused, and everything if PostgreSQL did not answer. began is when their acquire did. ctx ends with the
+// leases.
 func (s *Store) claimAll(ctx context.Context, leases []*Lease, opts *AcquireOptions, began time.Time) error {
-	if refused := s.claimTogether(ctx, leases, opts); refused != nil {
-		s.refusedAcquire(ctx, refused.lease.resource, time.Since(began), refused.err)
-		return refused.err
+	terms := claimTerms{until: opts.claimUntil()}
+	for from := 0; from < len(leases); from += pgclaim.MaxTogether {
+		together := leases[from:min(from+pgclaim.MaxTogether, len(leases))]
+		claimed := s.raiseTogether(ctx, together)
+		for i, l := range together {
+			err := l.Err() // a claim after the deadline is useless
+			if claimed == nil || !claimed[i] {
+				err = s.claim(ctx, l, l.grant, terms)
+			}
+			if err != nil {
+				s.refusedAcquire(ctx, l.resource, time.Since(began), err)
+				return err
+			}
+		}
 	}
 	s.acquiredAll(ctx, leases, began)
 	return nil
@@ -134,36 +153,6 @@ func (s *Store) acquiredAll(ctx context.Context, leases []*Lease, began time.Tim
 			s.acquired(ctx, l, time.Since(began))
 		}
 	}
-}
-
-// refusedClaim is a lease whose token could not be claimed.
-type refusedClaim struct {
-	lease *Lease
-	err   error
-}
-
-// claimTogether claims the tokens of leases that have just been granted, in as few statements as possible. What these
-// cannot claim is claimed one by one: a resource that other transactions have entered, a token that its fence refused,
-// and everything if PostgreSQL did not answer. ctx ends with the leases.
-func (s *Store) claimTogether(ctx context.Context, leases []*Lease, opts *AcquireOptions) *refusedClaim {
-	terms := claimTerms{until: opts.claimUntil()}
-	for from := 0; from < len(leases); from += pgclaim.MaxTogether {
-		to := min(from+pgclaim.MaxTogether, len(leases))
-		claimed := s.raiseTogether(ctx, leases[from:to])
-		for i := from; i < to; i++ {
-			l := leases[i]
-			if claimed != nil && claimed[i-from] {
-				if err := l.Err(); err != nil { // a claim after the deadline is useless
-					return &refusedClaim{l, err}
-				}
-				continue
-			}
-			if err := s.claim(ctx, l, l.grant, terms); err != nil {
-				return &refusedClaim{l, err}
-			}
-		}
-	}
-	return nil
 }
 
 // raiseTogether sends several claims in one transaction, and reports which of them were made. It returns nil if that is

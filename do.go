@@ -22,8 +22,8 @@ import (
 // together. Whatever fn reads, it reads after the claim. It follows that:
 //   - Until the COMMIT, the fence carries the token for this transaction alone. fn must not wait for a write under the
 //     lease in another transaction, because that write waits for this one. Tx, Once and the methods of a [Table] return
-//     ErrHeldByCaller for the lease. A process that fn has given the lease's Claim waits, or is refused as stale if the
-//     resource is new. For such work use [Store.With].
+//     ErrHeldByCaller for the lease. A process that fn has given the lease's Claim is refused as stale, at once or
+//     after it has waited, even if the transaction then commits. For such work use [Store.With].
 //   - Guarded writes of an earlier holder wait until the transaction ends, and so does the next holder's claim if the
 //     lease is lost in the meantime. MaxIdle bounds the wait if this process has stopped.
 //   - After a rollback the token has not been claimed. A token that fn has passed on counts only if Do returns nil.
@@ -99,6 +99,8 @@ func (f *foldedClaim) do(ctx context.Context, opts *TxOptions, fn TxFunc) error 
 	}
 	ctx, stop := l.bound(holding(ctx, nil, l))
 	defer stop()
+	l.inDo.Store(true) // between two attempts as well: the claim has been rolled back by then
+	defer l.inDo.Store(false)
 	r := &txRun{store: s, leases: []*Lease{l}, opts: o, folded: f, heals: healing{store: s, lifts: txLifts}}
 	r.fn = func(ctx context.Context, tx pgx.Tx) error {
 		f.tell()
@@ -133,19 +135,11 @@ func (f *foldedClaim) start(ctx context.Context, r *txRun) (conn *pgxpool.Conn, 
 		return nil, nil, &toldError{err} // as the end of an acquire, and not as a refused write
 	}
 	f.claimed = true
-	f.lease.inDo.Store(true)
 	return conn, t, nil
 }
 
-// ended says that the transaction is no longer open here. It does nothing for a transaction without a folded claim.
-func (f *foldedClaim) ended() {
-	if f != nil {
-		f.lease.inDo.Store(false)
-	}
-}
-
-// checkClaimed refuses a call under a lease in another transaction than the one that makes its claim and is still open.
-// The call would wait for that transaction, which its caller may never end.
+// checkClaimed refuses a call under a lease in another transaction than the one of Do that makes its claim. The call
+// would wait for that transaction, which its caller may never end, or be refused as stale between two attempts.
 func (l *Lease) checkClaimed() error {
 	if l.inDo.Load() {
 		return fmt.Errorf("%w: the transaction of Do that claims the lease of %q is open: use its tx, or Store.With",
@@ -165,6 +159,9 @@ func (f *foldedClaim) tellAcquired(ctx context.Context) {
 func (f *foldedClaim) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, c Claim, opts TxOptions) error {
 	o := &pgclaim.RaiseOptions{Label: f.lease.hold.Label()}
 	err := pgclaim.RaiseWithin(ctx, c, o, func(w *pgclaim.Within) error {
+		if opts.first != nil {
+			w.Wait() // opts.first may wait as well, and must not do so without the claim
+		}
 		return f.lease.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
 			var b pgx.Batch
 			b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})

@@ -177,7 +177,7 @@ func keptUntilSent(value any) any {
 func (im *importing[T]) place() int64 { return im.written + int64(len(im.rows)) }
 
 // write writes the batch under leases of its own.
-func (im *importing[T]) write(ctx context.Context) error {
+func (im *importing[T]) write(ctx context.Context) (err error) {
 	batch, err := im.table.batches.Batch(im.rows)
 	if err != nil || len(im.rows) == 0 {
 		return err
@@ -187,6 +187,13 @@ func (im *importing[T]) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer func() { // also if a value's own encoding, or an event's handler, panics
+		for i, released := range releaseEach(ctx, leases) {
+			if released != nil && !errors.Is(err, released) {
+				s.notReleased(leases[i], released)
+			}
+		}
+	}()
 	fn := func(ctx context.Context, tx pgx.Tx) error {
 		tokens, err := im.tokens(tx)
 		if err != nil {
@@ -195,16 +202,9 @@ func (im *importing[T]) write(ctx context.Context) error {
 		return batch.UpsertEach(ctx, tx, tokens)
 	}
 	if claimed {
-		err = s.Tx(ctx, fn, leases...)
-	} else {
-		err = im.claimAndWrite(ctx, fn, leases, began)
+		return s.Tx(ctx, fn, leases...)
 	}
-	for i, released := range releaseEach(ctx, leases) {
-		if released != nil && !errors.Is(err, released) {
-			s.notReleased(leases[i], released)
-		}
-	}
-	return err
+	return im.claimAndWrite(ctx, fn, leases, began)
 }
 
 // claimAndWrite claims the leases in the transaction that writes, as Do does. If that cannot claim all of them without
@@ -220,7 +220,11 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, leases []*
 	for _, l := range leases {
 		add(l)
 	}
-	r := &txRun{store: s, leases: leases, opts: o, fn: fn}
+	r := &txRun{store: s, leases: leases, opts: o}
+	r.fn = func(ctx context.Context, tx pgx.Tx) error {
+		s.acquiredAll(ctx, leases, began) // as Do does: before the work, which is not part of the wait
+		return fn(ctx, tx)
+	}
 	r.open = func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
 		return r.openClaiming(ctx, conn, t, im.enters)
 	}
@@ -234,9 +238,6 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, leases []*
 		return err
 	})
 	if !errors.Is(err, errNotAllClaimed) {
-		if err == nil {
-			s.acquiredAll(ctx, leases, began)
-		}
 		return err
 	}
 	if err := s.claimAll(ctx, leases, im.acquire, began); err != nil {

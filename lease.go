@@ -24,7 +24,7 @@ type Lease struct {
 	counterWasAbsent bool // in Redis, when the lease was granted
 	heldFor          holdTime
 	sealed           atomic.Bool
-	inDo             atomic.Bool // a transaction that makes the claim is open: see foldedClaim
+	inDo             atomic.Bool // Do makes the claim in its transaction, which may be run again: see foldedClaim
 
 	lifting chan struct{} // holds one value while a goroutine lifts the fence to a row
 	lift    fence.Claim   // begun, but not known to be made or refused; under lifting

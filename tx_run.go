@@ -77,10 +77,7 @@ func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		returnConn(conn, err)
-		r.folded.ended()
-	}()
+	defer func() { returnConn(conn, err) }()
 	defer rollback(ctx, t.Tx) // no effect after a commit
 	r.handed = t
 	if err := call(ctx, r.fn, t, heldIn(ctx).leases); err != nil {

@@ -104,6 +104,9 @@ const (
 		pg_catalog.current_setting('fencepost.bounds') AS o (bounds)`
 )
 
+// Wait lets the first claim wait too. Call it before Queue if what follows in the batch must not run without the claim.
+func (w *Within) Wait() { w.waits = true }
+
 // Queue queues the claim, and bounds how long the transaction may be idle. A claim that waits has bounds of its own on
 // the server. After it, the session's own limits apply again.
 func (w *Within) Queue(ctx context.Context, b *pgx.Batch, maxIdle time.Duration) {

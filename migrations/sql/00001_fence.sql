@@ -2,8 +2,8 @@
 -- reach it, also for this library's Go code.
 --
 -- The caller's search_path has no effect: every name is schema-qualified, and every function either pins its
--- search_path or names schemas throughout (guard, enter). The functions run with their owner's rights. An application
--- role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
+-- search_path or names schemas throughout (guard, enter, *_marked). The functions run with their owner's rights. An
+-- application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -18,7 +18,7 @@ CREATE TABLE fencepost.fence (
 ) WITH (fillfactor = 80);
 
 COMMENT ON TABLE fencepost.fence IS
-    'the highest token claimed per resource; written by fencepost.claim alone, never deleted';
+    'the highest token claimed per resource; written by the functions fencepost.claim* alone, never deleted';
 
 -- The SQLSTATEs raised here are in class ZF, outside the ranges that the SQL standard reserves (classes that begin with
 -- 0-4 or A-H):
@@ -136,7 +136,8 @@ AS $body$
 DECLARE
     max_step CONSTANT bigint := 1099511627776; -- 2^40
     passed   boolean[]; -- the gate, as in claim
-    raised   bigint[];
+    raised   bigint;    -- how many
+    made     bigint;
 BEGIN
     IF pg_client_encoding() <> 'UTF8' THEN
         PERFORM fencepost.refuse_encoding();
@@ -156,30 +157,24 @@ BEGIN
     -- A statement of its own: the others see what was committed before the gates were passed.
     SELECT array_agg(pg_try_advisory_xact_lock(1179534160, hashtext(c.resource COLLATE "C")) ORDER BY c.n) INTO passed
       FROM unnest(resources) WITH ORDINALITY AS c (resource, n);
-    WITH written AS (
-        UPDATE fencepost.fence AS f
-           SET token = c.token, nonce = c.nonce, label = coalesce(claim_all.label, ''), claimed_at = clock_timestamp()
-          FROM unnest(resources, tokens, nonces, passed) WITH ORDINALITY AS c (resource, token, nonce, passed, n)
-         WHERE c.passed AND f.resource = c.resource COLLATE "C"
-           AND f.token < c.token AND c.token - f.token <= max_step
-        RETURNING c.n)
-    SELECT array_agg(w.n) INTO raised FROM written AS w;
-    IF cardinality(raised) = cardinality(resources) THEN
-        claimed := array_fill(true, ARRAY[cardinality(resources)]);
-        current := tokens;
-        RETURN;
-    END IF;
-    WITH written AS (
+    UPDATE fencepost.fence AS f
+       SET token = c.token, nonce = c.nonce, label = coalesce(claim_all.label, ''), claimed_at = clock_timestamp()
+      FROM unnest(resources, tokens, nonces, passed) AS c (resource, token, nonce, passed)
+     WHERE c.passed AND f.resource = c.resource COLLATE "C"
+       AND f.token < c.token AND c.token - f.token <= max_step;
+    GET DIAGNOSTICS raised = ROW_COUNT;
+    IF raised < cardinality(resources) THEN
         INSERT INTO fencepost.fence AS f (resource, token, nonce, label, claimed_at)
         SELECT c.resource, c.token, c.nonce, coalesce(claim_all.label, ''), clock_timestamp()
           FROM unnest(resources, tokens, nonces, passed) AS c (resource, token, nonce, passed)
          WHERE c.passed AND c.token <= max_step
            AND NOT EXISTS (SELECT FROM fencepost.fence AS f WHERE f.resource = c.resource COLLATE "C")
          ORDER BY c.resource COLLATE "C"
-            ON CONFLICT ON CONSTRAINT fence_pkey DO NOTHING
-        RETURNING 1)
-    SELECT raised || array_agg(w.one) INTO raised FROM written AS w (one);
-    IF cardinality(raised) = cardinality(resources) THEN
+            ON CONFLICT ON CONSTRAINT fence_pkey DO NOTHING;
+        GET DIAGNOSTICS made = ROW_COUNT;
+        raised := raised + made;
+    END IF;
+    IF raised = cardinality(resources) THEN
         claimed := array_fill(true, ARRAY[cardinality(resources)]);
         current := tokens;
         RETURN;

@@ -108,7 +108,8 @@ BEGIN
            claimed_at = pg_catalog.clock_timestamp()
      WHERE f.resource OPERATOR(pg_catalog.=) claim_marked.resource COLLATE pg_catalog."C"
        AND f.token OPERATOR(pg_catalog.<) claim_marked.token
-       AND claim_marked.token OPERATOR(pg_catalog.-) f.token OPERATOR(pg_catalog.<=) 1099511627776;
+       AND claim_marked.token OPERATOR(pg_catalog.-) f.token OPERATOR(pg_catalog.<=) 1099511627776
+       AND claim_marked.nonce IS NOT NULL; -- claim refuses that
     IF FOUND THEN
         claimed := true;
         current := claim_marked.token;
