@@ -286,6 +286,45 @@ func TestARepeatedDoClaimsAgain(t *testing.T) {
 	j.want("claimed r 1", "acquired r 1", "retried [r] 1", "claimed r 1", "retried [r] 2", "claimed r 1", "released r 1")
 }
 
+// Between two runs of the function the claim does not stand. A call under the lease is the caller's own then too: if it
+// were refused as stale, the lease would be over, and Do with it.
+func TestACallBetweenTwoRunsOfDoDoesNotEndItsLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	other := t.Context() // it does not tell of the lease
+	over, ended, calls := make(chan struct{}), make(chan error, 1), 0
+	err := b.store.Do(t.Context(), "invoice-1", func(ctx context.Context, tx pgx.Tx) error {
+		if calls++; calls > 1 {
+			return setValue("x")(ctx, tx)
+		}
+		l, _ := fencepost.FromContext(ctx)
+		go func() {
+			for {
+				select {
+				case <-over:
+					ended <- nil
+					return
+				default:
+				}
+				err := b.table.Update(other, l, fencepost.Key{"1"}, fencepost.Set{"value": "y"})
+				if !errors.Is(err, fencepost.ErrHeldByCaller) {
+					ended <- err
+					return
+				}
+			}
+		}()
+		_, err := tx.Exec(ctx, `DO $$ BEGIN RAISE SQLSTATE '40001'; END $$`)
+		return err
+	})
+	close(over)
+	if err != nil || calls != 2 {
+		t.Errorf("Do = %v after %d calls", err, calls)
+	}
+	if err := <-ended; err != nil && !errors.Is(err, fencepost.ErrLost) {
+		t.Errorf("the call beside it: %v", err)
+	}
+}
+
 // A fence that is ahead refuses the claim: the transaction is rolled back, the lease gets a higher token, and claims
 // again. The function runs once.
 func TestDoClaimsAboveAFenceThatIsAhead(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -141,4 +142,35 @@ func TestDoOnceRefusesWhatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// I9: a repeated call whose first call is still open, under a lease that was lost, is told that the fence is busy. It
+// must not wait for the key's row before it has the claim.
+func TestInvariant9_DoOnceWaitsForTheClaimBeforeItsKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	entered, leave, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- second(fencepost.DoOnce(t.Context(), b.store, "r", "k", toAnn, func(context.Context, pgx.Tx) (int, error) {
+			close(entered)
+			<-leave
+			return 1, nil
+		}))
+	}()
+	<-entered
+	if err := b.rdb.Del(t.Context(), b.leaseKey("r")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	err := second(fencepost.DoOnce(ctx, b.another(t), "r", "k", toAnn, func(context.Context, pgx.Tx) (int, error) {
+		t.Error("the work is done twice at once")
+		return 2, nil
+	}))
+	var busy *fencepost.FenceBusyError
+	if wantErr(t, err, fencepost.ErrHeld); !errors.As(err, &busy) || errors.Is(err, fencepost.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	close(leave)
+	<-ended
 }

@@ -12,9 +12,10 @@ import (
 
 // Events are functions that are called when something happens, for metrics, traces and alarms. A nil field is skipped
 // and costs nothing. No lock and no connection of the store is held during a call, except in Acquired of an
-// [AdvisoryTx], and in Acquired and ClaimWait of [Store.Do], [DoOnce] and [Store.Join]: these are called inside the
-// transaction, before its function, and must not wait for the store's pool. RenewedLate and Lost are called from goroutines of their own, and the
-// others by the call that they are about. They must be safe for concurrent use and must not block.
+// [AdvisoryTx] and of [Table.Import], and in Acquired and ClaimWait of [Store.Do], [DoOnce] and [Store.Join]: these are
+// called inside the transaction, before its work, and must not wait for the store's pool. RenewedLate and Lost are
+// called from goroutines of their own, and the others by the call that they are about. They must be safe for concurrent
+// use and must not block.
 //
 // The first argument of each is a context, so that a record can be linked to a trace. It is the context of the call,
 // which may have ended by then. RenewedLate and Lost get a context that does not end and that has the values of the

@@ -2,6 +2,7 @@ package fencepost_test
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -381,5 +382,27 @@ func TestImportRefusesWhatCannotBe(t *testing.T) {
 	wantErr(t, err, fencepost.ErrInvalid)
 	if n := countInvoices(t, b, `value = 'x'`); n != 0 {
 		t.Errorf("%d rows were written", n)
+	}
+}
+
+// explosive is a value whose encoding panics.
+type explosive struct{ err error }
+
+func (e explosive) Value() (driver.Value, error) { panic(e.err) }
+
+// A panic of a value's own encoding gives the leases of the batch back.
+func TestAnImportThatPanicsGivesItsLeasesBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	bug := errors.New("a bug of the caller")
+	err := recovered(func() error {
+		source := pgx.CopyFromRows([][]any{{"1", "fine"}, {"2", explosive{bug}}})
+		return second(b.table.Import(t.Context(), loadColumns, source, nil))
+	})
+	wantErr(t, err, bug)
+	for _, resource := range []string{"invoice-1", "invoice-2"} {
+		if !b.free(t, resource) {
+			t.Errorf("%s is still held", resource)
+		}
 	}
 }

@@ -122,6 +122,21 @@ func TestManyAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
+// What TryAcquireAll returned can be given back as it is: a place without a lease is passed over.
+func TestReleaseAllPassesOverWhatWasNotGranted(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	tryAll(t, b.m, []string{"b"}, time.Minute)
+	leases, _ := b.m.TryAcquireAll(t.Context(), []string{"a", "b", "c"}, time.Minute, nil)
+	if leases[0] == nil || leases[1] != nil {
+		t.Fatalf("granted: %v", leases)
+	}
+	if err := errors.Join(lease.ReleaseAll(t.Context(), leases)...); err != nil {
+		t.Error(err)
+	}
+	tryAll(t, b.m, []string{"a", "c"}, time.Minute)
+}
+
 // A lease that was lost is told in its place, and stops nothing.
 func TestReleaseAllTellsEachLoss(t *testing.T) {
 	t.Parallel()
@@ -226,4 +241,7 @@ func manyOnACluster(t *testing.T, c *services.Cluster) {
 		t.Error(err)
 	}
 	tryAll(t, b.m, namesTo(100), time.Minute)
+	if leases, errs := b.m.TryAcquireAll(t.Context(), nil, time.Minute, nil); len(leases)+len(errs) != 0 {
+		t.Error("results for no resource")
+	}
 }
