@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// runConfirmed runs a script and, if the manager requires it, has its writes confirmed. Both travel in one pipeline,
+// runDurably runs a script and, if the manager requires it, has its writes confirmed. Both travel in one pipeline,
 // because the confirmation covers what this connection wrote. waited is how long the confirmation took on top of the
 // round trip.
-func (s *scripts) runConfirmed(
+func (s *scripts) runDurably(
 	ctx context.Context,
 	script *script,
 	command []any,
@@ -68,7 +68,7 @@ func (s *scripts) pipelined(ctx context.Context, script *redis.Cmd) confirmation
 func (s *scripts) confirmed(wait *redis.Cmd) error {
 	reply, err := wait.Result()
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnconfirmed, err)
+		return fmt.Errorf("%w: %w", errNotDurable, err)
 	}
 	local := int64(1)
 	replicas, plain := reply.(int64) // WAIT's; WAITAOF answers with two numbers
@@ -77,12 +77,12 @@ func (s *scripts) confirmed(wait *redis.Cmd) error {
 	}
 	switch {
 	case local < 1:
-		return fmt.Errorf("%w: its append-only file was not on disk in time", errUnconfirmed)
+		return fmt.Errorf("%w: its append-only file was not on disk in time", errNotDurable)
 	case replicas < int64(s.durability.Replicas):
-		return fmt.Errorf("%w: by %d replicas in time, not %d", errUnconfirmed, replicas, s.durability.Replicas)
+		return fmt.Errorf("%w: by %d replicas in time, not %d", errNotDurable, replicas, s.durability.Replicas)
 	}
 	return nil
 }
 
-// errUnconfirmed means that a grant was made and not confirmed.
-var errUnconfirmed = errors.New("grant not confirmed")
+// errNotDurable means that a grant was made and not confirmed.
+var errNotDurable = errors.New("grant not confirmed")

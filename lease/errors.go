@@ -95,7 +95,7 @@ func interpret(ctx context.Context, verb, resource string, err error) error {
 // its last error says nothing about an earlier try whose reply was lost. Nothing was granted if the error comes from
 // the script, which looks for the caller's own nonce first, even if it is then not allowed to write.
 func mayHaveGranted(err error) bool {
-	if errors.Is(err, errUnconfirmed) {
+	if errors.Is(err, errNotDurable) {
 		return true
 	}
 	if errors.Is(err, errNotSent) || errors.Is(err, ErrHeld) || errors.Is(err, ErrBadKey) {

@@ -88,6 +88,7 @@ type handModel struct {
 	anyServer      bool // the server that granted need not be the one that answered
 	noMargin       bool
 	anyToken       bool // the confirmation compares the nonce alone
+	lateCounts     bool // a reply to a confirmation counts also once the lease that it confirms is over
 	looksOverwrite bool // a look of the granted waiter takes the lease under a nonce of its own
 	stepsForward   bool // the clock may be set forward during the wait, which is beyond the promise
 
@@ -264,7 +265,8 @@ func (m *handModel) answered(s handState) {
 	m.add(s)
 }
 
-// confirmOn carries the confirmation out, and delivers the reply. While there is none it is sent again.
+// confirmOn carries the confirmation out, and delivers the reply. While there is none it is sent again. It compares the
+// token as long as the grant is not trusted; afterwards the nonce alone, and then a reply after the deadline is a loss.
 func (m *handModel) confirmOn(s handState) {
 	switch s.confirm.where {
 	case nowhere:
@@ -274,12 +276,16 @@ func (m *handModel) confirmOn(s handState) {
 		again.confirm.sent = s.now
 		m.add(again)
 		s.confirm.where = backNo
-		if s.owner == handWaiter && (m.anyToken || s.number == s.token) {
+		if s.owner == handWaiter && (m.anyToken || s.phase == handHolding || s.number == s.token) {
 			s.confirm.where, s.expires = backYes, max(s.expires, s.clock+handTTL)
 		}
 	case backNo:
 		s.phase = handOver
 	case backYes:
+		if s.phase == handHolding && s.now >= s.until && !m.lateCounts { // a late reply is a loss
+			s.phase = handOver
+			break
+		}
 		s.phase, s.until = handHolding, max(s.until, s.confirm.sent+handTTL-handMargin)
 		s.confirm = handCall{}
 	}
@@ -310,6 +316,7 @@ func TestModelControl_AHandOffInOneMessageNeedsEachOfItsRules(t *testing.T) {
 		"another server's clock is as good":      {anyServer: true},
 		"no drift margin":                        {noMargin: true},
 		"a confirmation of any token of a nonce": {anyToken: true},
+		"a late reply revives a lease":           {lateCounts: true},
 		"a late look takes the lease over":       {looksOverwrite: true},
 	} {
 		t.Run(name, func(t *testing.T) {

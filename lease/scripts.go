@@ -157,7 +157,7 @@ func (s *scripts) acquireWhole(ctx context.Context, r *request) (grant, error) {
 
 func (s *scripts) runAcquire(ctx context.Context, r *request) (grant, error) {
 	began := time.Now()
-	reply, waited, err := s.runConfirmed(ctx, s.granting, s.acquireCommand(r))
+	reply, waited, err := s.runDurably(ctx, s.granting, s.acquireCommand(r))
 	s.trips.ended(began.Add(waited), err) // the time of a replica or a disk is not part of the round trip
 	return s.granted(ctx, r, reply, err)
 }
