@@ -14,7 +14,9 @@ import (
 
 // ImportOptions are the settings of an import. The zero value, and a nil pointer, mean the defaults.
 type ImportOptions struct {
-	// BatchRows is how many rows are written together, from 1 to 1,000. Default 1,000.
+	// BatchRows is how many rows are written together, from 1 to 1,000. Default 1,000. While a batch is written it has
+	// an advisory lock of PostgreSQL for each of its resources. The server's lock table has room for 6,400 by default,
+	// so with many imports at the same time choose smaller batches, or raise max_locks_per_transaction.
 	BatchRows int
 	// Acquire are the settings of the leases of each batch. Default: the store's.
 	Acquire *AcquireOptions
@@ -28,8 +30,8 @@ type ImportOptions struct {
 // The rows are written in batches, each of the next BatchRows rows of the source. A batch is read into memory, its
 // leases are acquired as by [Store.AcquireAll], its rows are written in one transaction that is guarded by all of them,
 // as by [Store.Tx], and the leases are released. If all leases are free, that transaction makes their claims as well, as
-// [Store.Do] does. So a batch is written as a whole or not at all, a slow source delays
-// nobody, imports with overlapping resources do not deadlock, and no resource is held for longer than a batch takes.
+// [Store.Do] does. So a batch is written as a whole or not at all, a slow source delays nobody, imports with overlapping
+// resources do not deadlock, and no resource is held for longer than a batch takes.
 //
 // written is how many rows have been committed: always the first rows of the source, in its order. After an error a
 // program can correct the cause and import the rest of the source. With ErrOutcomeUnknown the next batch may have been
