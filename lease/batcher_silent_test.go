@@ -35,6 +35,7 @@ type scriptHook struct {
 	spyHook
 	hash  string
 	calls atomic.Int32
+	texts bool                                           // a call that carries the script itself counts too
 	see   func(cmd redis.Cmder, next func() error) error // nil: only counted
 }
 
@@ -52,7 +53,7 @@ func (h *scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 
 func (h *scriptHook) pass(cmds []redis.Cmder, next func() error) error {
 	for _, cmd := range cmds {
-		if strings.HasPrefix(cmd.Name(), "eval") && cmd.Args()[1] == h.hash {
+		if h.runs(cmd) {
 			h.calls.Add(1)
 			if h.see != nil {
 				return h.see(cmd, next)
@@ -60,6 +61,15 @@ func (h *scriptHook) pass(cmds []redis.Cmder, next func() error) error {
 		}
 	}
 	return next()
+}
+
+// runs reports whether a command runs the script, by its hash or, with texts, by its text.
+func (h *scriptHook) runs(cmd redis.Cmder) bool {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return false
+	}
+	script, _ := cmd.Args()[1].(string)
+	return script == h.hash || h.texts && cmd.Name() == "eval" && redis.NewScript(script).Hash() == h.hash
 }
 
 func spyOn(t *testing.T, client redis.UniversalClient, script string) *scriptHook {

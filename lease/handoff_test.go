@@ -34,7 +34,7 @@ func (b bundle) waiter(
 	m := manager(t, rdb, lease.Options{Prefix: b.prefix, Label: "waiter", PollEvery: time.Hour})
 	lease.TakeForDistant(m)
 	w := &granted{acquire: spyOn(t, rdb, "acquire"), confirm: spyOn(t, rdb, "confirm"), got: make(chan *lease.Lease, 1)}
-	w.confirm.see = see
+	w.confirm.see, w.confirm.texts = see, true // far from the server a renewal brings the script along
 	b.queueUpFor(t.Context(), t, m, opts, into(t, w.got))
 	return w
 }
