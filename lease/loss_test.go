@@ -83,16 +83,26 @@ func TestInvariant6Control_CountingFromTheReplyOutlivesTheKey(t *testing.T) {
 	leaseKey, _ := lease.KeysOf(p.prefix, "r")
 	p.acquire(t, "warm", time.Minute, nil)
 	const ttl = 10 * time.Second
-	p.proxy.Latency(300 * time.Millisecond)
-	l, err := p.m.TryAcquire(t.Context(), "r", ttl, &lease.AcquireOptions{NoRenewal: true})
-	replied := time.Now()
-	if err != nil {
-		t.Fatal(err)
+	held, letGo := p.proxy.HoldNextReply(faults.Containing(leaseKey))
+	var l *lease.Lease
+	replied := make(chan time.Time, 1)
+	go func() {
+		var err error
+		l, err = p.m.TryAcquire(t.Context(), "r", ttl, &lease.AcquireOptions{NoRenewal: true})
+		if err != nil {
+			t.Error(err)
+		}
+		replied <- time.Now()
+	}()
+	<-held
+	eventually(t, "a part of the key's time to pass", func() bool { return p.pttl(t, leaseKey) < ttl-300*time.Millisecond })
+	letGo()
+	naive := (<-replied).Add(ttl)
+	if l == nil {
+		return
 	}
-	p.proxy.Heal()
 	ours := time.Now().Add(l.Remaining())
 	gone := time.Now().Add(p.pttl(t, leaseKey))
-	naive := replied.Add(ttl)
 	if !ours.Before(gone) {
 		t.Errorf("our deadline is %v after the key's end", ours.Sub(gone))
 	}
