@@ -118,10 +118,11 @@ func (l *Lease) confirm() {
 	_ = l.renewed(start, ttl, answer, err)
 }
 
-// nameRequest puts a waiter's name into its request. The "+" means that a release may grant it the lease.
+// nameRequest puts a waiter's name into its request. The "+" means that a release may grant it the lease. A waiter whom no
+// message can reach yet goes without it: the release would draw a token for it and find that nobody has heard of it.
 func (m *Manager) nameRequest(r *request, me *waiter) {
 	r.waiterNonce, r.waiter, r.holds = me.nonce, me.id+m.subscriber.id, new(atomic.Bool)
-	if r.floor == 0 && m.backend.handsOver() {
+	if r.floor == 0 && m.backend.handsOver() && m.subscriber.listening() {
 		r.waiter += "+"
 	}
 }

@@ -57,6 +57,23 @@ func TestACallEndsWithItsContextThoughSubscribingHangs(t *testing.T) {
 	eventually(t, "the queue to be empty", func() bool { return p.queueLength(t) == 0 })
 }
 
+// Nobody can hear of a grant before the subscription is ready, so a release draws no token for a waiter until then.
+func TestNoTokenIsDrawnForAWaiterThatCannotHearOfIt(t *testing.T) {
+	t.Parallel()
+	dialer := newSlowDialer()
+	p := setupProxied(t, lease.Options{PollEvery: 20 * time.Millisecond}, func(o *redis.Options) { o.Dialer = dialer.dial })
+	defer close(dialer.resume)
+	holder := p.acquire(t, "r", time.Minute, nil)
+	got := make(chan *lease.Lease, 1)
+	p.queueUp(t.Context(), t, p.m, into(t, got))
+	if err := holder.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l := soon(t, got); l.Token() != holder.Token()+1 {
+		t.Errorf("token %d follows %d", l.Token(), holder.Token())
+	}
+}
+
 // The lease is released after the waiter asked and before its subscription was ready, so nobody received the message.
 // The waiter must not trust the subscription that it has by the time of the reply.
 func TestAMessageBeforeTheSubscriptionIsMadeUpFor(t *testing.T) {

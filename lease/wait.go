@@ -82,7 +82,6 @@ func answered(ctx context.Context, last, err error) error {
 // wait joins the queue and takes the lease when its turn comes. last is the outcome of a first attempt.
 func (m *Manager) wait(ctx context.Context, r *request, last error) (*Lease, error) {
 	me, ready := m.subscriber.join(r.keys.lease)
-	m.nameRequest(r, me)
 	l, abandoned, err := m.queueUp(ctx, r, me, ready, last)
 	held := err == nil && l.secret == me.id
 	r.holds.Store(held)
@@ -111,6 +110,7 @@ func (m *Manager) queueUp(
 	case <-ctx.Done():
 	case <-time.After(m.opts.PollEvery): // go on without it: subscribing may not be allowed
 	}
+	m.nameRequest(r, me)
 	for {
 		told := isClosed(ready) // what is published from now on is received
 		l, err := m.attempt(ctx, r)
