@@ -72,7 +72,8 @@ const verifySQL = `SELECT protected, relation, kind, problem FROM fencepost.veri
 // partition, a disabled trigger, a changed column), and never a write. Calling fencepost.protect again repairs what can
 // be repaired.
 //
-// It needs the rights that fencepost.grant_owner gives to a role. It checks all protected tables, of any owner.
+// It needs the rights that fencepost.grant_owner or fencepost.grant_operator gives to a role. It checks all protected
+// tables, of any owner.
 //
 // The error is ErrUnavailable also if a standby answers, because it may not have replayed the removal of a protection.
 // It is the server's own error (SQLSTATE 42501) if the role may not execute fencepost.verify. ctx bounds the call.

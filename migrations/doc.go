@@ -42,6 +42,6 @@
 // Workers need what fencepost.grant_application grants: USAGE on the schema, EXECUTE on some functions, and SELECT on
 // the version table, but on no other table. The owner of a table needs what fencepost.grant_owner grants, in order to
 // protect the table. That right creates trigger functions in the schema, but allows nothing else to be created there,
-// and it changes the protections of the owner's own tables only. fencepost.bypass lets an operator write past a
-// protection, and is granted to people by name.
+// and it changes the protections of the owner's own tables only. An operator needs what fencepost.grant_operator
+// grants, in order to look. fencepost.bypass lets a person write past a protection, and is granted by name.
 package migrations

@@ -18,12 +18,12 @@ import (
 // creates exists.
 
 var (
-	creates = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?(?:TABLE|FUNCTION) fencepost\.(\w+)`)
-	drops   = regexp.MustCompile(`(?m)^DROP (?:TABLE|FUNCTION) fencepost\.(\w+)`)
+	creates = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?(?:TABLE|VIEW|FUNCTION) fencepost\.(\w+)`)
+	drops   = regexp.MustCompile(`(?m)^DROP (?:TABLE|VIEW|FUNCTION) fencepost\.(\w+)`)
 )
 
 // made returns the names in the schema fencepost by which each of the library's own migrations is recognised: the
-// tables and functions that it creates, that no earlier migration creates, and that no later one drops.
+// tables, views and functions that it creates, that no earlier migration creates, and that no later one drops.
 // TestEachMigrationIsKnownByNamesOfItsOwn holds that each migration has such names.
 func made() (map[int64][]string, error) {
 	paths, err := fs.Glob(files, "sql/*.sql")
@@ -56,11 +56,11 @@ func made() (map[int64][]string, error) {
 	return names, nil
 }
 
-// standingSQL lists the tables and functions in the schema fencepost.
+// standingSQL lists the tables, views and functions in the schema fencepost.
 const standingSQL = `
 SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c
  WHERE c.relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('fencepost')::pg_catalog.oid
-   AND c.relkind OPERATOR(pg_catalog.=) 'r'
+   AND c.relkind::pg_catalog.text OPERATOR(pg_catalog.=) ANY ('{r,v}'::pg_catalog.text[])
  UNION ALL
 SELECT f.proname::pg_catalog.text FROM pg_catalog.pg_proc AS f
  WHERE f.pronamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('fencepost')::pg_catalog.oid`

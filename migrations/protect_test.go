@@ -238,8 +238,8 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))
 	name := value[string](t, db, `SELECT current_database()`)
-	app, owner := name+` "The App"`, name+" owner"
-	for _, role := range []string{app, owner} {
+	app, owner, operator := name+` "The App"`, name+" owner", name+" operator"
+	for _, role := range []string{app, owner, operator} {
 		mustExec(t, db, value[string](t, db, `SELECT format('CREATE ROLE %I', $1::text)`, role))
 		t.Cleanup(func() {
 			// The test's own context has ended.
@@ -250,7 +250,9 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			}
 		})
 	}
-	m, err := migrations.Grant(1001, migrations.Roles{Applications: []string{app}, Owners: []string{owner}})
+	m, err := migrations.Grant(1001, migrations.Roles{
+		Applications: []string{app}, Owners: []string{owner}, Operators: []string{operator},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,17 +274,20 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			strings.Contains(functions.String, "bypass") || strings.Contains(functions.String, "grant") {
 			t.Errorf("the owner may call %s, and use %d tables", functions.String, tables)
 		}
+		if functions, tables := rights(operator); functions.String != "verify" || tables != 3 {
+			t.Errorf("the operator may call %s, and use %d tables", functions.String, tables)
+		}
 		opts.To = lastOwn(t)
 		if _, err := migrations.Down(t.Context(), db, opts); err != nil {
 			t.Fatal(err)
 		}
-		for _, role := range []string{app, owner} {
+		for _, role := range []string{app, owner, operator} {
 			if functions, tables := rights(role); functions.Valid || tables != 0 {
 				t.Errorf("%s may still call %s, and use %d tables", role, functions.String, tables)
 			}
 		}
 	}
-	for _, bad := range []migrations.Roles{{Applications: []string{""}}, {Owners: []string{"a\x00"}}} {
+	for _, bad := range []migrations.Roles{{Applications: []string{""}}, {Owners: []string{"a\x00"}}, {Operators: []string{""}}} {
 		if _, err := migrations.Grant(1001, bad); !errors.Is(err, migrations.ErrInvalid) {
 			t.Errorf("%v: %v, want ErrInvalid", bad, err)
 		}

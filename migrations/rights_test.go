@@ -148,6 +148,21 @@ var damages = map[string]struct{ do, said string }{
 		`SELECT fencepost.grant_application('%r'); REVOKE USAGE ON SCHEMA fencepost FROM %r`,
 		"fencepost: %r may not USAGE",
 	},
+	"fences to write": {`GRANT DELETE ON fencepost.fences TO %r`, "fencepost.fences: %r may DELETE"},
+	"fences to all":   {`GRANT SELECT ON fencepost.fences TO PUBLIC`, "fencepost.fences: PUBLIC may SELECT"},
+	"a column of fences": {
+		`GRANT UPDATE (token) ON fencepost.fences TO %r`,
+		"fencepost.fences: %r may UPDATE column token",
+	},
+	"another view's owner": {`ALTER VIEW fencepost.fences OWNER TO %r`, "fencepost.fences: it is %r's"},
+	"an operator's part": {
+		`GRANT SELECT ON fencepost.fences TO %r`,
+		"fencepost.keys: %r may not SELECT",
+	},
+	"an operator's verify": {
+		`SELECT fencepost.grant_operator('%r'); REVOKE EXECUTE ON FUNCTION fencepost.verify FROM %r`,
+		"fencepost.verify(): %r may not EXECUTE",
+	},
 	"an application's Up": {
 		`SELECT fencepost.grant_application('%r'); REVOKE SELECT ON fencepost.goose_version FROM %r`,
 		"fencepost.goose_version: %r may not SELECT",
@@ -196,6 +211,7 @@ func TestCase35_UpPutsRightWhatVerifyFinds(t *testing.T) {
 		db,
 		`SELECT fencepost.grant_application('`+quoted(other)+`')`,
 		`SELECT fencepost.grant_owner('`+quoted(other)+`')`,
+		`SELECT fencepost.grant_operator('`+quoted(other)+`')`,
 		`GRANT EXECUTE ON FUNCTION fencepost.bypass(text), fencepost.bypass(text, text[]) TO `+quoted(other),
 		`GRANT SELECT ON fencepost.goose_version, fencepost.ledger TO `+quoted(
 			other,
@@ -268,6 +284,9 @@ func TestCase35_DefaultPrivilegesGiveNothing(t *testing.T) {
 		`SELECT * FROM fencepost.fence`,
 		`UPDATE fencepost.fence SET token = 1`,
 		`SELECT * FROM fencepost.secret`,
+		`SELECT * FROM fencepost.fences`,
+		`DELETE FROM fencepost.fences`,
+		`SELECT * FROM fencepost.keys`,
 		`SELECT fencepost.bypass('x')`,
 		`SELECT fencepost.enter('r', 1, gen_random_uuid())`,
 		`SELECT fencepost.verify()`,

@@ -5,12 +5,22 @@
 --   table owner         SELECT fencepost.grant_owner('role'): protect, unprotect and verify, for its own tables
 --   application         SELECT fencepost.grant_application('role'): claim, enter, what goes with a transaction, and the
 --                       rules of protected tables; of fencepost's tables it reads only the version table
---   operator            GRANT EXECUTE ON FUNCTION fencepost.bypass(text, text[]), for tables that are named, or
+--   operator            SELECT fencepost.grant_operator('role'): reads the views fences and keys and the version table,
+--                       and calls verify; writes nothing and sees no nonce
+--   who may bypass      GRANT EXECUTE ON FUNCTION fencepost.bypass(text, text[]), for tables that are named, or
 --                       fencepost.bypass(text), for all tables, and USAGE on the schema, to people by name
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(5, true);
+
+-- What operators see of the fences. The nonce stays out: with it, anybody who may enter can write in the holder's name.
+CREATE VIEW fencepost.fences AS
+SELECT f.resource, f.token, f.label, f.claimed_at FROM fencepost.fence AS f;
+
+-- What operators see of the ledger. Requests and results stay out, because they are the application's data.
+CREATE VIEW fencepost.keys AS
+SELECT l.namespace, l.key, l.resource, l.done_at FROM fencepost.ledger AS l;
 
 -- rights lists the functions that roles other than the schema's owner may call: for whom they are, and whether they run
 -- with the owner's rights (definer). All other functions are the owner's own. The grants, verify and repair all follow
@@ -56,8 +66,9 @@ AS $body$
         ('owner', false, 'fencepost.protection_problems(fencepost.protected)'),
         ('owner', false, 'fencepost.require_owner(regclass)'),
         ('owner', false, 'fencepost.remove_protection(regclass)'),
-        ('operator', true, 'fencepost.bypass(text)'),
-        ('operator', true, 'fencepost.bypass(text, text[])')
+        ('operator', true, 'fencepost.verify()'),
+        ('bypass', true, 'fencepost.bypass(text)'),
+        ('bypass', true, 'fencepost.bypass(text, text[])')
 $body$;
 -- +goose StatementEnd
 
@@ -85,6 +96,19 @@ BEGIN
     EXECUTE format('GRANT SELECT, INSERT, DELETE ON TABLE fencepost.protected TO %s', role);
     EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', string_agg(r.function, ', '), role)
                FROM fencepost.rights() AS r WHERE r.who = 'owner');
+END
+$body$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.grant_operator(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA fencepost TO %s', role);
+    EXECUTE format('GRANT SELECT ON TABLE fencepost.fences, fencepost.keys, fencepost.goose_version TO %s', role);
+    EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', string_agg(r.function, ', '), role)
+               FROM fencepost.rights() AS r WHERE r.who = 'operator');
 END
 $body$;
 -- +goose StatementEnd
@@ -117,7 +141,7 @@ AS $body$
               FROM pg_namespace AS n WHERE n.nspname = 'fencepost'
              UNION ALL
             SELECT 'TABLE', c.oid::regclass::text, c.relowner, coalesce(c.relacl, acldefault('r', c.relowner))
-              FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind = 'r'
+              FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind IN ('r', 'v')
              UNION ALL
             SELECT 'FUNCTION', f.oid::regprocedure::text, f.proowner, coalesce(f.proacl, acldefault('f', f.proowner))
               FROM pg_proc AS f WHERE f.pronamespace = 'fencepost'::regnamespace
@@ -143,7 +167,8 @@ AS $body$
                 OR g.name IN (SELECT to_regprocedure(f.function)::text FROM fencepost.rights() AS f))
            ELSE g.name = 'fencepost.goose_version' AND g.privilege = 'SELECT'
                 OR g.grantee <> 0 AND (g.name = 'fencepost.protected' AND g.privilege IN ('SELECT', 'INSERT', 'DELETE')
-                    OR g.name IN ('fencepost.ledger', 'fencepost.incarnation') AND g.privilege = 'SELECT') END
+                    OR g.name IN ('fencepost.ledger', 'fencepost.incarnation', 'fencepost.fences', 'fencepost.keys')
+                       AND g.privilege = 'SELECT') END
      GROUP BY g.type, g.name, g.owner, r.oid
      UNION ALL
     SELECT a.attrelid::regclass::text, format('%s may %s column %I', coalesce(x.grantee::regrole::text, 'PUBLIC'),
@@ -153,13 +178,14 @@ AS $body$
                 x.privilege_type, a.attname, c.oid::regclass, coalesce(x.grantee::regrole::text, 'PUBLIC')) END
       FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid
      CROSS JOIN LATERAL (SELECT nullif(e.grantee, 0) AS grantee, e.privilege_type FROM aclexplode(a.attacl) AS e) AS x
-     WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind = 'r' AND a.attnum > 0
+     WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0
        AND (x.privilege_type <> 'SELECT' OR a.attname IN ('nonce', 'secret'))
 $body$;
 -- +goose StatementEnd
 
--- rights_missing returns what the schema's owner, applications and owners of tables lack. A role that may enter counts
--- as an application, and a role that may protect counts as an owner of tables.
+-- rights_missing returns what the schema's owner, applications, owners of tables and operators lack. A role that may
+-- enter counts as an application, a role that may protect counts as an owner of tables, and a role that may read the
+-- view fences counts as an operator.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.rights_missing() RETURNS TABLE (relation text, problem text, remedy text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
@@ -172,11 +198,12 @@ AS $body$
                 ELSE '{SELECT,INSERT,UPDATE,DELETE}' END::text[]) AS p (privilege)
          UNION ALL
         SELECT g.grantee, n.type, n.name, n.privilege
-          FROM (VALUES ('application', 'fencepost.enter(text, bigint, uuid)'),
-                       ('owner', 'fencepost.protect(regclass, text, text, name[], name, text, boolean)')) AS known (
-                           who, function)
-          JOIN fencepost.grants() AS g ON g.name = to_regprocedure(known.function)::text AND g.grantee NOT
-              IN (0, g.owner, g.fence_owner)
+          FROM (VALUES ('application', to_regprocedure('fencepost.enter(text, bigint, uuid)')::text, 'EXECUTE'),
+                       ('owner', to_regprocedure(
+                           'fencepost.protect(regclass, text, text, name[], name, text, boolean)')::text, 'EXECUTE'),
+                       ('operator', 'fencepost.fences', 'SELECT')) AS known (who, name, privilege)
+          JOIN fencepost.grants() AS g ON g.name = known.name AND g.privilege = known.privilege
+              AND g.grantee NOT IN (0, g.owner, g.fence_owner)
          CROSS JOIN LATERAL (
             SELECT 'SCHEMA', 'fencepost', 'USAGE'
              UNION ALL
@@ -186,7 +213,10 @@ AS $body$
             SELECT 'TABLE', 'fencepost.protected', p FROM unnest('{SELECT,INSERT,DELETE}'::text[]) AS p
                 WHERE known.who = 'owner'
              UNION ALL
-            SELECT 'TABLE', 'fencepost.goose_version', 'SELECT' WHERE known.who = 'application'
+            SELECT 'TABLE', 'fencepost.goose_version', 'SELECT' WHERE known.who IN ('application', 'operator')
+             UNION ALL
+            SELECT 'TABLE', v, 'SELECT' FROM unnest('{fencepost.fences,fencepost.keys}'::text[]) AS v
+                WHERE known.who = 'operator'
            ) AS n (type, name, privilege)
     )
     SELECT n.name, format('%s may not %s', n.role::regrole, string_agg(n.privilege, ', ')),
@@ -199,7 +229,8 @@ AS $body$
            ELSE has_table_privilege(n.role, n.name, n.privilege) END
      GROUP BY n.role, n.type, n.name, t.owner
      UNION ALL
-    SELECT r.function, 'it is missing', NULL FROM fencepost.rights() AS r WHERE to_regprocedure(r.function) IS NULL
+    SELECT DISTINCT r.function, 'it is missing', NULL FROM fencepost.rights() AS r
+     WHERE to_regprocedure(r.function) IS NULL
 $body$;
 -- +goose StatementEnd
 
@@ -318,10 +349,14 @@ END
 $body$;
 -- +goose StatementEnd
 
+COMMENT ON VIEW fencepost.fences IS 'for operators: who claimed each resource last, and when';
+COMMENT ON VIEW fencepost.keys IS 'for operators: which idempotency keys have been used, and when';
 COMMENT ON FUNCTION fencepost.rights() IS 'the functions that are for others than the schema''s owner, and for whom';
 COMMENT ON FUNCTION fencepost.grant_application(regrole) IS
     'grants a role what a program needs that writes under claims';
 COMMENT ON FUNCTION fencepost.grant_owner(regrole) IS 'grants a role what it needs to protect its own tables';
+COMMENT ON FUNCTION fencepost.grant_operator(regrole) IS
+    'grants a role what it needs to look at fences, keys, migrations and problems';
 COMMENT ON FUNCTION fencepost.revoke_all(regrole) IS 'takes back all that a role was granted in this schema';
 COMMENT ON FUNCTION fencepost.grants() IS 'who may do what with all that this schema has';
 COMMENT ON FUNCTION fencepost.rights_too_wide() IS 'rights in this schema that nobody should have, or not everybody';
@@ -345,6 +380,9 @@ DROP FUNCTION fencepost.rights_missing();
 DROP FUNCTION fencepost.rights_too_wide();
 DROP FUNCTION fencepost.grants();
 DROP FUNCTION fencepost.revoke_all(regrole);
+DROP FUNCTION fencepost.grant_operator(regrole);
 DROP FUNCTION fencepost.grant_owner(regrole);
 DROP FUNCTION fencepost.grant_application(regrole);
 DROP FUNCTION fencepost.rights();
+DROP VIEW fencepost.keys;
+DROP VIEW fencepost.fences;
