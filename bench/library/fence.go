@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/fencepost-pg/fencepost/bench/measure"
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/token"
@@ -18,6 +20,22 @@ func fencedUpdate(ctx context.Context, s Servers) (measure.Comparison, error) {
 		return measure.Comparison{}, err
 	}
 	fenced, err := makeTable(ctx, s, "fenced")
+	if err != nil {
+		return measure.Comparison{}, err
+	}
+	alike, err := makeTable(ctx, s, "fencedsent")
+	if err != nil {
+		return measure.Comparison{}, err
+	}
+	sent, err := sentCandidate(ctx, s, func(_ int, pool *pgxpool.Pool) error {
+		upsert := `INSERT INTO ` + alike.String() + ` (id, value) VALUES ($1, '0')
+			ON CONFLICT (id) DO UPDATE SET last_fencing_token = 0`
+		if _, err := pool.Exec(ctx, upsert, recordedID); err != nil {
+			return err
+		}
+		set := fence.Set{"value": recordedValue}
+		return fence.Update(ctx, pool, alike, token.Token(recordedToken), fence.Key{recordedID}, set)
+	})
 	if err != nil {
 		return measure.Comparison{}, err
 	}
@@ -40,6 +58,7 @@ func fencedUpdate(ctx context.Context, s Servers) (measure.Comparison, error) {
 					return fence.Update(ctx, s.Pool, fenced, token.Token(at.pass), fence.Key{at.id}, set)
 				}
 			}},
+			sent,
 		},
 	}, nil
 }

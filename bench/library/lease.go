@@ -18,8 +18,12 @@ import (
 const leaseTTL = 30_500 * time.Millisecond
 
 // lease measures acquire and release, each worker on a resource of its own.
-func lease(_ context.Context, s Servers) (measure.Comparison, error) {
+func lease(ctx context.Context, s Servers) (measure.Comparison, error) {
 	manager, err := leases.NewManager(s.Redis, &leases.Options{Prefix: "fencepost:" + s.Name})
+	if err != nil {
+		return measure.Comparison{}, err
+	}
+	replay, err := replayed(ctx, s)
 	if err != nil {
 		return measure.Comparison{}, err
 	}
@@ -28,6 +32,7 @@ func lease(_ context.Context, s Servers) (measure.Comparison, error) {
 		Candidates: []measure.Candidate{
 			setNX(s),
 			managed(manager, "worker"),
+			replay,
 		},
 	}, nil
 }

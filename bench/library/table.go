@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/bench/measure"
@@ -15,7 +16,13 @@ import (
 // tableUpdate measures Table.Update, which guards and commits in one round trip, beside a plain UPDATE of the same
 // column by the same primary key.
 func tableUpdate(ctx context.Context, s Servers) (measure.Comparison, error) {
-	return besideTable(ctx, s, "table", 0.85, byHand{name: "plain UPDATE by primary key", do: plainByKey})
+	c, err := besideTable(ctx, s, "table", 0.85, byHand{name: "plain UPDATE by primary key", do: plainByKey})
+	if err != nil {
+		return c, err
+	}
+	sent, err := sentTableUpdate(ctx, s)
+	c.Candidates = append(c.Candidates, sent)
+	return c, err
 }
 
 // besideAdvisory measures it beside the lock that one takes by hand, in four round trips and pipelined into one.
@@ -77,26 +84,7 @@ func besideTable(
 
 // tableCandidate holds a lease for each worker.
 func tableCandidate(ctx context.Context, s Servers, name string, target float64) (none measure.Candidate, err error) {
-	made, err := makeShared(ctx, s, name+"_guarded")
-	if err != nil {
-		return none, err
-	}
-	store, err := fencepost.New(s.Pool, s.Redis, &fencepost.Options{Namespace: s.Name})
-	if err != nil {
-		return none, err
-	}
-	table, err := fencepost.NewTable[benchRow](ctx, store, fencepost.TableSpec{
-		Schema: made.Schema, Name: made.Name, Key: made.Key, Resource: fencepost.PerGroup(name+":", "worker"),
-	})
-	if err != nil {
-		return none, err
-	}
-	leases := make([]*fencepost.Lease, Workers)
-	for i := range leases {
-		if leases[i], err = store.Acquire(ctx, fmt.Sprintf("%s:%d", name, i), nil); err != nil {
-			return none, err
-		}
-	}
+	table, leases, err := leasedTable(ctx, s, s.Pool, name)
 	return measure.Candidate{
 		Name:   "Table.Update under the guard",
 		Target: target,
@@ -108,7 +96,49 @@ func tableCandidate(ctx context.Context, s Servers, name string, target float64)
 				return table.Update(ctx, leases[worker], fencepost.Key{worker, at.id}, set)
 			}
 		},
-	}, nil
+	}, err
+}
+
+// sentTableUpdate sends the statement of Table.Update by hand, under leases that are held meanwhile.
+func sentTableUpdate(ctx context.Context, s Servers) (none measure.Candidate, err error) {
+	var table *fencepost.Table[benchRow]
+	var leases [Workers]*fencepost.Lease
+	return sentCandidate(ctx, s, func(worker int, pool *pgxpool.Pool) error {
+		if table == nil {
+			if table, leases, err = leasedTable(ctx, s, pool, "sent"); err != nil {
+				return err
+			}
+		}
+		insert := `INSERT INTO ` + s.Schema + `.sent_guarded (worker, id, value) VALUES ($1, $2, '0')`
+		if _, err := pool.Exec(ctx, insert, worker, recordedID); err != nil {
+			return err
+		}
+		key, set := fencepost.Key{worker, recordedID}, fencepost.Set{"value": recordedValue}
+		return table.Update(ctx, leases[worker], key, set)
+	})
+}
+
+// leasedTable makes a table and acquires a lease for the rows of each worker.
+func leasedTable(
+	ctx context.Context, s Servers, pool *pgxpool.Pool, name string,
+) (table *fencepost.Table[benchRow], leases [Workers]*fencepost.Lease, err error) {
+	made, err := makeShared(ctx, s, name+"_guarded")
+	if err != nil {
+		return nil, leases, err
+	}
+	store, err := fencepost.New(pool, s.Redis, &fencepost.Options{Namespace: s.Name})
+	if err != nil {
+		return nil, leases, err
+	}
+	table, err = fencepost.NewTable[benchRow](ctx, store, fencepost.TableSpec{
+		Schema: made.Schema, Name: made.Name, Key: made.Key, Resource: fencepost.PerGroup(name+":", "worker"),
+	})
+	for i := range leases {
+		if err == nil {
+			leases[i], err = store.Acquire(ctx, fmt.Sprintf("%s:%d", name, i), nil)
+		}
+	}
+	return table, leases, err
 }
 
 // makeShared is makeTable for rows that the workers share out by their key, so that each has a resource.
