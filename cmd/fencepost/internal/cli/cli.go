@@ -18,23 +18,13 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The exit statuses.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
-)
-
-const description = `Fencing tokens for PostgreSQL: stale workers are refused.
-
-Exit status: 0 done, 1 failed, 2 wrong usage.`
-
 // commands is the command line. A new command is one more field.
 type commands struct {
 	demoCommands
 	compareCommands
 	Conformance conformanceCommand `cmd:"" help:"Find out by experiment whether a PostgreSQL and a Redis do what the library rests on."`
 	Migrate     migrateCommand     `cmd:"" help:"Create, remove or look at fencepost's schema in a database."`
+	Run         runCommand         `cmd:"" help:"Run a program under a lease, as flock or consul lock do."`
 	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
 }
 
@@ -67,7 +57,7 @@ func run(ctx context.Context, c *commands, args []string, std *streams) int {
 	selected.BindTo(ctx, (*context.Context)(nil))
 	if err := selected.Run(std); err != nil {
 		std.complain(err)
-		return exitFailure
+		return statusOf(err)
 	}
 	return exitOK
 }
@@ -96,6 +86,9 @@ func parse(c *commands, args []string, std *streams) (*kong.Context, error) {
 // complain prints an error for the user.
 func (s *streams) complain(err error) {
 	text := withoutSecrets(err.Error())
+	if text == "" {
+		return // the status says it all
+	}
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted: " + text
 	}

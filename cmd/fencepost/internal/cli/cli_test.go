@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/cli"
 	"github.com/fencepost-pg/fencepost/internal/services"
@@ -56,7 +59,7 @@ const nowhere = "postgres://somebody:hunter2@127.0.0.1:1/none"
 
 // These run one after the other: one of them sets the environment.
 func TestUsage(t *testing.T) {
-	t.Setenv("FENCEPOST_POSTGRES_URL", "")
+	noServers(t)
 	for name, c := range map[string]struct {
 		args   []string
 		status int
@@ -101,10 +104,44 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// noServers takes out of the environment what names a server.
+func noServers(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{
+		"FENCEPOST_POSTGRES_URL", "DATABASE_URL", "PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT",
+		"FENCEPOST_REDIS_URL", "REDIS_URL", "FENCEPOST_NAMESPACE", "FENCEPOST_ADVISORY",
+	} {
+		t.Setenv(name, "")
+		if err := os.Unsetenv(name); err != nil { // Setenv puts it back
+			t.Fatal(err)
+		}
+	}
+}
+
+// Each of these names the database, and the more special one comes first.
 func TestTheAddressMayComeFromTheEnvironment(t *testing.T) {
-	t.Setenv("FENCEPOST_POSTGRES_URL", testenv.EmptyDatabase(t))
-	if got := run(t, "migrate", "status"); got.status != 0 || !strings.Contains(got.out, "pending") {
-		t.Errorf("status: %+v", got)
+	address := testenv.EmptyDatabase(t)
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, variables := range map[string]map[string]string{
+		"FENCEPOST_POSTGRES_URL": {"FENCEPOST_POSTGRES_URL": address, "DATABASE_URL": nowhere, "PGHOST": "nowhere"},
+		"DATABASE_URL":           {"DATABASE_URL": address, "PGHOST": "nowhere"},
+		"libpq's": {
+			"PGHOST": config.Host, "PGPORT": fmt.Sprint(config.Port), "PGUSER": config.User, "PGPASSWORD": config.Password,
+			"PGDATABASE": config.Database, "PGSSLMODE": "disable",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noServers(t)
+			for name, value := range variables {
+				t.Setenv(name, value)
+			}
+			if got := run(t, "migrate", "status"); got.status != 3 || !strings.Contains(got.out, "pending") || got.errOut != "" {
+				t.Errorf("status: %+v", got)
+			}
+		})
 	}
 }
 

@@ -5,11 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/servers"
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
@@ -21,20 +22,8 @@ type migrateCommand struct {
 
 // migrateFlags are the flags that all three commands have.
 type migrateFlags struct {
-	Database string `required:"" env:"FENCEPOST_POSTGRES_URL" placeholder:"URL" help:"The database, as postgres://user:password@host:port/name."`
-	JSON     bool   `name:"json" help:"Print one JSON object."`
-}
-
-// Validate refuses an empty address, because the driver would then choose a server by itself. It runs before kong looks
-// for missing flags, and an empty variable sets an empty flag.
-func (f *migrateFlags) Validate() error {
-	if f.Database == "" {
-		return errors.New("--database is missing or empty: give it an address, or set FENCEPOST_POSTGRES_URL")
-	}
-	if _, err := pgx.ParseConfig(f.Database); err != nil {
-		return errors.New("--database is not a PostgreSQL address") // the cause quotes it
-	}
-	return nil
+	databaseFlags
+	JSON bool `name:"json" help:"Print one JSON object."`
 }
 
 type migrateUp struct {
@@ -124,6 +113,9 @@ func (c *migrateStatus) Run(ctx context.Context, std *streams) error {
 			return err
 		}
 		problems, err := migrations.Problems(ctx, db) // may fail if the schema is incomplete, as the list then shows
+		if slices.ContainsFunc(all, func(m migrations.Migration) bool { return m.State == migrations.Pending }) {
+			err = errors.Join(err, &statusError{status: exitPending})
+		}
 		if c.JSON {
 			return errors.Join(err, std.printJSON(struct {
 				Migrations []migration `json:"migrations"`
@@ -136,12 +128,10 @@ func (c *migrateStatus) Run(ctx context.Context, std *streams) error {
 
 // withDatabase opens the database for fn. It does not connect by itself.
 func (f *migrateFlags) withDatabase(fn func(db *sql.DB) error) (err error) {
-	config, err := pgx.ParseConfig(f.Database)
+	config, err := servers.PostgresConfig(f.Database)
 	if err != nil {
-		return errors.New("--database is not a PostgreSQL address") // the cause quotes it
+		return fmt.Errorf("--database is %w", err)
 	}
-	// Behind a pooler in transaction mode a prepared statement may be missing, or be there already.
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	db := stdlib.OpenDB(*config)
 	defer func() {
 		if closeErr := db.Close(); closeErr != nil {
