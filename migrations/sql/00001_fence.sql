@@ -392,8 +392,8 @@ COMMENT ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) IS
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(1, false);
 
--- This is a statement of its own, here and in the other migrations. Inside a function it would wait with a snapshot,
--- and CREATE INDEX CONCURRENTLY waits for that snapshot.
+-- fencepost's migrator runs this as a statement of its own, here and in the other migrations. Inside a function it would
+-- wait with a snapshot, and CREATE INDEX CONCURRENTLY waits for that snapshot.
 LOCK TABLE fencepost.fence IN ACCESS EXCLUSIVE MODE;
 
 -- Without its fences a database would accept old tokens as new ones.

@@ -18,6 +18,7 @@ type migrateCommand struct {
 	Up     migrateUp     `cmd:"" help:"Apply what is pending. Safe to run any number of times at once, and behind PgBouncer."`
 	Down   migrateDown   `cmd:"" help:"Take everything down again. Refuses while a table carries tokens."`
 	Status migrateStatus `cmd:"" help:"Show what is applied, what is pending, and what up would repair. Changes nothing."`
+	SQL    migrateSQL    `cmd:"" name:"sql" help:"Print or write the migrations as SQL, for another tool."`
 }
 
 // migrateFlags are the flags that all three commands have.
