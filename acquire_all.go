@@ -11,10 +11,9 @@ import (
 // sets do not deadlock. A resource named twice counts once. Pass the leases to [Store.Tx] and then to [ReleaseAll], or
 // release each one by itself.
 //
-// If all of them are free, Redis is asked for all in one round trip (up to 128 together, see
-// [lease.Manager.TryAcquireAll]), and PostgreSQL claims all in one (up to 1,000 together). If another holder has one,
-// the leases behind it are given back at once; the call then waits for it, holding only those before it, and asks for
-// the rest again. Another caller may therefore find a lease held for a moment that this one does not keep.
+// If all of them are free, Redis is asked for all in one round trip (see [lease.Manager.TryAcquireAll]), and PostgreSQL
+// claims all in one (up to 1,000 together). If another holder has one, the leases behind it are given back at once; the
+// call then waits for it, holding only those before it, and asks for the rest again. Another caller may therefore find a lease held for a moment that this one does not keep.
 //
 // With AcquireOptions.NoWait the call returns ErrHeld for the first lease that another holder has, and releases those
 // that it has acquired.

@@ -48,6 +48,12 @@ type ident struct {
 	shares   *shares // of a quorum; nil over a single Redis
 }
 
+// digits is the nonce in hexadecimal.
+func (id ident) digits() string {
+	text, _ := id.secret.(string)
+	return text
+}
+
 // renewal is one renewal among several.
 type renewal struct {
 	lease    *Lease

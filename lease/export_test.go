@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"strings"
 	"time"
 
 	"github.com/fencepost-pg/fencepost/internal/clock"
@@ -55,3 +56,18 @@ func TakeForDistant(m *Manager) {
 
 // HasCode exposes hasCode.
 func HasCode(err error, code string) bool { return hasCode(err, code) }
+
+// EditMany changes the scripts that ask for several resources in one call. It reports whether the text was there.
+func EditMany(m *Manager, old, changed string) bool {
+	s, ok := m.backend.(*scripts)
+	if !ok {
+		return false
+	}
+	there := false
+	for _, one := range []**script{&s.grantingAll, &s.releasingAll} {
+		if source := (*one).source; strings.Contains(source, old) {
+			*one, there = newScript(strings.Replace(source, old, changed, 1)), true
+		}
+	}
+	return there
+}

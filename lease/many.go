@@ -6,14 +6,13 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // TryAcquireAll asks for the leases of several resources, once, with the same TTL and options. The requests travel
-// together: over a single server up to 128 in one round trip, over a cluster in one round trip to each server. It
-// returns one result for each resource, in the order of resources: leases[i] is nil if errs[i] is not. It waits for
-// nobody, so the caller decides whether to keep what was granted beside what was not; [ReleaseAll] gives it back.
+// together: over a single server in one round trip and in one call of a script for each 128, over a cluster in one round
+// trip to each server. A resource that is not simply free is then asked for by itself. It returns one result for each
+// resource, in the order of resources: leases[i] is nil if errs[i] is not. It waits for nobody, so the caller decides
+// whether to keep what was granted beside what was not; [ReleaseAll] gives it back.
 //
 // The errors are those of [Manager.TryAcquire]. If one of the arguments is invalid, or a resource is named twice,
 // nothing is sent and all errors are ErrInvalid. ctx bounds the call and supplies the values of the leases' contexts.
@@ -140,114 +139,6 @@ func (l *Lease) released(limit context.Context, r releasing) error {
 		return r.lost
 	}
 	return err
-}
-
-func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[grant] {
-	answers := make([]future[grant], len(all))
-	if s.durability.asked() { // a confirmation covers the writes of one connection
-		few := make(chan struct{}, manySenders)
-		for i, r := range all {
-			answers[i] = async(func() (grant, error) {
-				few <- struct{}{}
-				defer func() { <-few }()
-				if ctx.Err() != nil {
-					return grant{}, interpret(ctx, "acquire", r.resource, errNotSent)
-				}
-				return s.runAcquire(ctx, r)
-			})
-		}
-		return answers
-	}
-	calls := make([]*scriptCall, len(all))
-	for i, r := range all {
-		p := newScriptCall(ctx, r.detached, s.granting, s.acquireCommand(r))
-		calls[i] = p
-		answers[i] = future[grant]{p.done, func() (grant, error) { return s.granted(ctx, r, p.reply, p.err) }}
-	}
-	s.sendTogether(calls)
-	return answers
-}
-
-func (s *scripts) sendReleaseAll(ctx context.Context, all []ident) []future[string] {
-	answers, calls := make([]future[string], len(all)), make([]*scriptCall, len(all))
-	for i, id := range all {
-		p := newScriptCall(ctx, ctx, s.releasing, s.releaseCommand(id, "0"))
-		calls[i] = p
-		answers[i] = future[string]{p.done, func() (string, error) {
-			return s.handedOn(id, p.reply), s.failed(ctx, "release", id.resource, p.err)
-		}}
-		if s.batcher == nil {
-			answers[i] = async(func() (string, error) {
-				if <-p.done; slotMoves(p.err) {
-					return s.runRelease(ctx, id)
-				}
-				return s.handedOn(id, p.reply), s.failed(ctx, "release", id.resource, p.err)
-			})
-		}
-	}
-	s.sendTogether(calls)
-	return answers
-}
-
-// sendTogether sends calls in as few pipelines as possible, and returns at once. A cluster's servers get one each: one
-// that hangs must not hold up the answers of the others.
-func (s *scripts) sendTogether(calls []*scriptCall) {
-	switch {
-	case len(calls) == 0:
-	case s.batcher != nil:
-		s.batcher.takeAll(calls)
-	default:
-		go func() { // a cluster client may have to look its servers up
-			for _, group := range byServer(s.client, calls, (*scriptCall).key) {
-				go s.sendPipeline(group)
-			}
-		}()
-	}
-}
-
-// key is the lease key of a call.
-func (p *scriptCall) key() string {
-	key, _ := p.command[3].(string)
-	return key
-}
-
-// sendPipeline sends calls in one pipeline.
-func (s *scripts) sendPipeline(calls []*scriptCall) {
-	began := time.Now()
-	ctx := calls[0].detached
-	pipe := s.client.Pipeline()
-	sent := make([]*redis.Cmd, len(calls))
-	for i, p := range calls {
-		sent[i] = evaluation(p.detached, p.command)
-		_ = pipe.Process(p.detached, sent[i]) // it is queued
-	}
-	_, err := pipe.Exec(ctx) // each command has its own error
-	s.trips.ended(began, err)
-	var unknown sync.WaitGroup
-	for i, p := range calls {
-		if err := sent[i].Err(); redis.HasErrorPrefix(err, "NOSCRIPT") { // a pipeline does not fall back by itself
-			unknown.Go(func() {
-				p.end(p.script.run(ctx, s.client, p.command))
-			})
-			continue
-		}
-		p.end(sent[i].Result())
-	}
-	unknown.Wait()
-}
-
-// takeAll is take for several calls, which travel together.
-func (b *batcher) takeAll(calls []*scriptCall) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waiting = append(b.waiting, calls...)
-	for pipelines := (len(calls) + maxTogether - 1) / maxTogether; pipelines > 0 && b.senders < fewSenders; pipelines-- {
-		b.senders++
-		go b.start()
-	}
-	if b.senders >= fewSenders && !b.watching {
-		b.watch()
-	}
 }
 
 func (q *quorum) sendAcquireAll(ctx context.Context, all []*request) []future[grant] {

@@ -15,6 +15,9 @@ import (
 //go:embed lua/acquire.lua
 var acquireLua string
 
+//go:embed lua/acquire_all.lua
+var acquireAllLua string
+
 //go:embed lua/reissue.lua
 var reissueLua string
 
@@ -23,6 +26,9 @@ var renewLua string
 
 //go:embed lua/release.lua
 var releaseLua string
+
+//go:embed lua/release_all.lua
+var releaseAllLua string
 
 //go:embed lua/leave.lua
 var leaveLua string
@@ -39,6 +45,7 @@ type scripts struct {
 	client                                                    redis.UniversalClient
 	batcher                                                   *batcher
 	granting, reissue, renew, releasing, leave, fill, confirm *script
+	grantingAll, releasingAll                                 *script
 
 	// Arguments that never change, prepared once.
 	channel     any // of the prefix; a manager's id is appended to it
@@ -59,25 +66,27 @@ type scripts struct {
 func newScripts(client redis.UniversalClient, opts Options) *scripts {
 	measured := &trips{}
 	s := &scripts{
-		client:      client,
-		batcher:     newBatcher(client, measured),
-		trips:       measured,
-		granting:    newScript(acquireLua),
-		reissue:     newScript(reissueLua),
-		renew:       newScript(renewLua),
-		releasing:   newScript(releaseLua),
-		leave:       newScript(leaveLua),
-		fill:        newScript(fillLua),
-		confirm:     newScript(confirmLua),
-		anonymous:   new(atomic.Bool),
-		label:       opts.Label,
-		channel:     opts.Prefix + ":wake:",
-		reservation: shortestReservation.Milliseconds(),
-		idle:        milliseconds(opts.CounterIdle),
-		queueTTL:    queueTTL.Milliseconds(),
-		counts:      "1",
-		clock:       opts.clock,
-		durability:  opts.Durability,
+		client:       client,
+		batcher:      newBatcher(client, measured),
+		trips:        measured,
+		granting:     newScript(acquireLua),
+		reissue:      newScript(reissueLua),
+		renew:        newScript(renewLua),
+		releasing:    newScript(releaseLua),
+		leave:        newScript(leaveLua),
+		fill:         newScript(fillLua),
+		confirm:      newScript(confirmLua),
+		grantingAll:  newScript(acquireAllLua),
+		releasingAll: newScript(releaseAllLua),
+		anonymous:    new(atomic.Bool),
+		label:        opts.Label,
+		channel:      opts.Prefix + ":wake:",
+		reservation:  shortestReservation.Milliseconds(),
+		idle:         milliseconds(opts.CounterIdle),
+		queueTTL:     queueTTL.Milliseconds(),
+		counts:       "1",
+		clock:        opts.clock,
+		durability:   opts.Durability,
 	}
 	if _, cluster := client.(*redis.ClusterClient); cluster {
 		s.counts = "0"
