@@ -30,6 +30,11 @@ func keysOf(prefix, resource string) keys {
 	return keys{lease: all[:each], counter: all[each : 2*each], queue: all[2*each:]}
 }
 
+// Key returns the Redis key of a resource's lease under a prefix ([Options].Prefix). It is for operators and tests:
+// whoever deletes the key frees the lease, and its holder learns of that with its next renewal. Only a fence stops the
+// holder until then.
+func Key(prefix, resource string) string { return keysOf(prefix, resource).lease }
+
 // encode writes a percent sign and two hexadecimal digits for every byte of a name that would be ambiguous in a key.
 // Names are compared byte by byte: composed and decomposed forms of a letter are different names.
 func encode(name string) string {

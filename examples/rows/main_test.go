@@ -1,13 +1,15 @@
 package main
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/fencepost-pg/fencepost"
+	"github.com/fencepost-pg/fencepost/fenceposttest"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { fenceposttest.Main(m) }
 
 // The program writes the invoice and its event together, on an empty database, and each time after that.
 func TestTheRowAndItsEventAreWritten(t *testing.T) {
@@ -28,26 +30,33 @@ func TestTheRowAndItsEventAreWritten(t *testing.T) {
 	}
 }
 
-// An open invoice gets a reminder.
+// An open invoice gets a reminder, from the worker that holds it and from no other.
 func TestAnOpenInvoiceIsReminded(t *testing.T) {
 	t.Parallel()
-	pool := testenv.PoolOn(t, testenv.EmptyDatabase(t))
-	if err := prepare(t.Context(), pool); err != nil {
+	env := fenceposttest.New(t, nil)
+	if err := prepare(t.Context(), env.Pool); err != nil {
 		t.Fatal(err)
 	}
-	store, err := fencepost.New(pool, testenv.Redis(t), &fencepost.Options{Namespace: "rows-test"})
+	invoices, err := declare(t.Context(), env.Store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	invoices, err := declare(t.Context(), store)
+	overtaken, err := env.Store.Acquire(t.Context(), "invoice:2026-11", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remind(t.Context(), store, invoices, "2026-11"); err != nil {
+	env.TakeOver("invoice:2026-11")
+	err = invoices.Update(t.Context(), overtaken, fencepost.Key{"2026-11"}, fencepost.Set{"status": "void"})
+	if !errors.Is(err, fencepost.ErrStale) {
+		t.Errorf("an overtaken worker wrote: %v", err)
+	}
+	_ = overtaken.Release(t.Context())
+	if err := remind(t.Context(), env.Store, invoices, "2026-11"); err != nil {
 		t.Fatal(err)
 	}
 	var status string
-	if err := pool.QueryRow(t.Context(), `SELECT status FROM invoice`).Scan(&status); err != nil || status != "reminded" {
+	err = env.Pool.QueryRow(t.Context(), `SELECT status FROM invoice`).Scan(&status)
+	if err != nil || status != "reminded" {
 		t.Errorf("status %q, %v", status, err)
 	}
 }

@@ -28,6 +28,7 @@ func public() []string {
 		module + "/advisory",
 		module + "/token",
 		module + "/migrations",
+		testKit,
 	}
 }
 

@@ -77,7 +77,9 @@ func TestTheReadmesCodeIsTheExamples(t *testing.T) {
 		t.Error("the README shows no code")
 	}
 	var compiled string
-	for _, file := range []string{"example_test.go", "examples/quickstart/main.go", "examples/rows/main.go"} {
+	for _, file := range []string{
+		"example_test.go", "examples/quickstart/main.go", "examples/rows/main.go", "fenceposttest/worker_test.go",
+	} {
 		compiled += squeeze(read(t, "../../"+file)) + "\n"
 	}
 	for _, block := range blocks {

@@ -24,6 +24,14 @@ func Main(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// Run runs the tests and stops the servers, for a binary whose tests are not this repository's. It does not look for
+// leaks, which are for their own authors to find. Like Main it must be all that TestMain calls; it returns the exit
+// status.
+func Run(m *testing.M) int {
+	services.RunHostIfAsked()
+	return stop(m.Run())
+}
+
 // MainOfWaiting is Main for a package whose tests mostly wait: for leases to expire, for servers far away. It runs as
 // many of them in parallel as least says, or one per processor if that is more, unless -parallel says otherwise.
 func MainOfWaiting(m *testing.M, least int) {
@@ -62,6 +70,18 @@ func run(m *testing.M) int { return finish(m.Run()) }
 
 // finish stops the servers and looks for what the tests left behind.
 func finish(code int) int {
+	if code = stop(code); code != 0 {
+		return code // a failed test may well have left something running
+	}
+	if err := leaks(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		return 1
+	}
+	return 0
+}
+
+// stop stops the servers and reports which tests used them.
+func stop(code int) int {
 	report, err := shared.close()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
@@ -74,14 +94,7 @@ func finish(code int) int {
 			code = max(code, 1)
 		}
 	}
-	if code != 0 {
-		return code // a failed test may well have left something running
-	}
-	if err := leaks(); err != nil {
-		fmt.Fprintln(os.Stderr, "testenv:", err)
-		return 1
-	}
-	return 0
+	return code
 }
 
 // leakPatience is how long goroutines may take to end once told to.

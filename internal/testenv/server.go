@@ -128,7 +128,7 @@ func (p *postgresServer) createEncoded(ctx context.Context, encoding string) (st
 	if err != nil {
 		return "", fmt.Errorf("creating a database: %w", err)
 	}
-	return name, p.migrateAt(ctx, WithEncoding(p.urlOf(name), "UTF8"))
+	return name, migrate(ctx, WithEncoding(p.urlOf(name), "UTF8"))
 }
 
 func (p *postgresServer) newName() string { return databasePrefix + p.run + "_" + randomName() }
@@ -167,16 +167,12 @@ func (p *postgresServer) migrated(ctx context.Context) (string, error) {
 			return
 		}
 		p.templateName = name
-		p.templateErr = p.migrate(ctx, name)
+		p.templateErr = migrate(ctx, p.urlOf(name))
 	})
 	return p.templateName, p.templateErr
 }
 
-func (p *postgresServer) migrate(ctx context.Context, name string) error {
-	return p.migrateAt(ctx, p.urlOf(name))
-}
-
-func (p *postgresServer) migrateAt(ctx context.Context, address string) error {
+func migrate(ctx context.Context, address string) error {
 	db, err := sql.Open("pgx", address)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"os"
 	"testing"
@@ -31,6 +32,23 @@ func Database(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	return newDatabase(tb, server, template)
+}
+
+// DatabaseWithoutRedis is Database on a machine that need not have a Redis. If it has none, the test gets a PostgreSQL
+// of its own.
+func DatabaseWithoutRedis(tb testing.TB) string {
+	tb.Helper()
+	if shared.begin(); shared.services != nil {
+		return Database(tb)
+	}
+	p, err := startPostgres(tb)
+	if err != nil {
+		missing(tb, errors.Join(shared.err, err))
+	}
+	if err := migrate(tb.Context(), p.URL()); err != nil {
+		tb.Fatal(err)
+	}
+	return p.URL()
 }
 
 // EmptyDatabase is Database without migrations.
@@ -214,17 +232,25 @@ func OwnRedis(tb testing.TB, args ...string) *services.Redis {
 // the test ends.
 func OwnPostgres(tb testing.TB, args ...string) *services.Postgres {
 	tb.Helper()
+	p, err := startPostgres(tb, args...)
+	if err != nil {
+		noOwn(tb, err)
+	}
+	return p
+}
+
+func startPostgres(tb testing.TB, args ...string) (*services.Postgres, error) {
+	tb.Helper()
 	shared.count(tb)
 	ctx, cancel := context.WithTimeout(tb.Context(), startPatience)
 	defer cancel()
 	p, err := services.StartPostgres(ctx, args...)
-	if err != nil {
-		noOwn(tb, err)
+	if err == nil {
+		tb.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				tb.Errorf("closing PostgreSQL: %v", err)
+			}
+		})
 	}
-	tb.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			tb.Errorf("closing PostgreSQL: %v", err)
-		}
-	})
-	return p
+	return p, err
 }
