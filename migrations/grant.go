@@ -17,8 +17,8 @@ type Roles struct {
 	Applications []string
 	// Owners own tables. They may protect and unprotect their own tables, and verify all protections.
 	Owners []string
-	// Operators look and change nothing. They read the views fencepost.fences and fencepost.keys and the version table,
-	// and verify all protections. They see no nonce, no request and no result.
+	// Operators look and change nothing. They read the views fencepost.fences and fencepost.keys, the rules of
+	// protected tables and the version table, and verify all protections. They see no nonce, no request and no result.
 	Operators []string
 }
 

@@ -22,6 +22,7 @@ func TestAnOperatorLooksAndChangesNothing(t *testing.T) {
 	look := []string{
 		`SELECT resource, token, label, claimed_at FROM fencepost.fences`,
 		`SELECT namespace, key, resource, done_at FROM fencepost.keys`,
+		`SELECT * FROM fencepost.protected`,
 		`SELECT * FROM fencepost.verify()`,
 	}
 	wantStates(t, operator, "42501", look...) // the control: the grant is what does it

@@ -274,7 +274,7 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			strings.Contains(functions.String, "bypass") || strings.Contains(functions.String, "grant") {
 			t.Errorf("the owner may call %s, and use %d tables", functions.String, tables)
 		}
-		if functions, tables := rights(operator); functions.String != "verify" || tables != 3 {
+		if functions, tables := rights(operator); functions.String != "verify" || tables != 4 {
 			t.Errorf("the operator may call %s, and use %d tables", functions.String, tables)
 		}
 		opts.To = lastOwn(t)

@@ -5,8 +5,8 @@
 --   table owner         SELECT fencepost.grant_owner('role'): protect, unprotect and verify, for its own tables
 --   application         SELECT fencepost.grant_application('role'): claim, enter, what goes with a transaction, and the
 --                       rules of protected tables; of fencepost's tables it reads only the version table
---   operator            SELECT fencepost.grant_operator('role'): reads the views fences and keys and the version table,
---                       and calls verify; writes nothing and sees no nonce
+--   operator            SELECT fencepost.grant_operator('role'): reads the views fences and keys, the rules of
+--                       protected tables and the version table, and calls verify; writes nothing, sees no nonce
 --   who may bypass      GRANT EXECUTE ON FUNCTION fencepost.bypass(text, text[]), for tables that are named, or
 --                       fencepost.bypass(text), for all tables, and USAGE on the schema, to people by name
 
@@ -106,7 +106,8 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA fencepost TO %s', role);
-    EXECUTE format('GRANT SELECT ON TABLE fencepost.fences, fencepost.keys, fencepost.goose_version TO %s', role);
+    EXECUTE format('GRANT SELECT ON TABLE fencepost.fences, fencepost.keys, fencepost.protected, '
+        'fencepost.goose_version TO %s', role);
     EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', string_agg(r.function, ', '), role)
                FROM fencepost.rights() AS r WHERE r.who = 'operator');
 END
@@ -215,8 +216,8 @@ AS $body$
              UNION ALL
             SELECT 'TABLE', 'fencepost.goose_version', 'SELECT' WHERE known.who IN ('application', 'operator')
              UNION ALL
-            SELECT 'TABLE', v, 'SELECT' FROM unnest('{fencepost.fences,fencepost.keys}'::text[]) AS v
-                WHERE known.who = 'operator'
+            SELECT 'TABLE', v, 'SELECT' FROM unnest('{fencepost.fences,fencepost.keys,fencepost.protected}'::text[])
+                AS v WHERE known.who = 'operator'
            ) AS n (type, name, privilege)
     )
     SELECT n.name, format('%s may not %s', n.role::regrole, string_agg(n.privilege, ', ')),

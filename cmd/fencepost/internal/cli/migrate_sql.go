@@ -80,12 +80,8 @@ type sqlFile struct {
 
 // print prints the files of one direction, and those that have both.
 func (f *fileFlags) print(std *streams, steps []sqlfiles.Step, direction sqlfiles.Direction, asJSON bool) error {
-	folder, err := sqlfiles.OpenFolder("", f.Format)
-	if err != nil {
-		return err
-	}
 	list := []sqlFile{}
-	for _, file := range folder.Number(steps, time.Now()) {
+	for _, file := range sqlfiles.EmptyFolder(f.Format).Number(steps, time.Now()) {
 		if file.Direction != direction && file.Direction != sqlfiles.Both {
 			continue
 		}

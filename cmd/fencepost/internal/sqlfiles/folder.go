@@ -22,6 +22,9 @@ type Folder struct {
 	lines map[string]bool
 }
 
+// EmptyFolder is a folder in which nothing is.
+func EmptyFolder(format Format) *Folder { return &Folder{format: format} }
+
 // OpenFolder reads what is in a folder. A folder that does not exist counts as empty.
 func OpenFolder(path string, format Format) (*Folder, error) {
 	f := &Folder{path: path, format: format, lines: make(map[string]bool)}
