@@ -24,15 +24,19 @@ func rate(s handoff.Sample) float64   { return s.Rate }
 func most(s handoff.Sample) float64   { return s.Most }
 
 func measureHandoff(ctx context.Context, o *peersSuite, s peers.Servers, w io.Writer) ([]figure.Figure, error) {
-	series, err := compareHandoff(ctx, o, peers.Single(s))
+	series, err := compareHandoff(ctx, o, append(peers.Single(s), peers.OfMessage(s)))
 	if err != nil {
 		return nil, err
 	}
+	locks, message := series[:len(series)-1], series[len(series)-1]
 	title := fmt.Sprintf("hand-off: %d clients with their own connections want one name, hold it %v, pause %v\n"+
 		"from just before the holder's release to the next one's acquire returning; redislock and redsync poll every %v\n"+
 		"max/min: turns of the luckiest client to those of the unluckiest; stranded: left waiting for a lock that nobody held",
 		clients, hold, pause, peers.PollEvery)
-	return handoffFigures(series), handoffTable(w, title, series)
+	figures := append(handoffFigures(locks), compareHands(message, locks[0], "hand-off p50", "ms", median),
+		compareHands(locks[len(locks)-1], message, "hand-off p50", "ms", median),
+		compareHands(message, locks[0], "acquisitions on one name", "acquired/s", rate))
+	return figures, handoffTable(w, title, series)
 }
 
 func compareHandoff(ctx context.Context, o *peersSuite, all []peers.Peer) (series []handoff.Series, err error) {
