@@ -120,7 +120,7 @@ func (a *AdvisoryTx) inTurn(ctx context.Context, w *lockedWork) (err error) {
 		return err
 	}
 	defer w.turn.Done()
-	err = a.store.retry(ctx, subject{resource: w.resource}, func() error { return a.healed(ctx, w) })
+	err = a.store.transact(ctx, subject{resource: w.resource}, func() error { return a.healed(ctx, w) })
 	if met := w.turn.Last(); w.cut && errors.Is(met, ErrHeld) {
 		return fmt.Errorf("%w: %w", met, ctx.Err())
 	}

@@ -107,7 +107,7 @@ func (f *foldedClaim) do(ctx context.Context, opts *TxOptions, fn TxFunc) error 
 		f.tellAcquired(ctx)
 		return fn(ctx, tx)
 	}
-	return s.retry(ctx, subject{leases: r.leases}, func() error { return r.healed(ctx) })
+	return s.transact(ctx, subject{leases: r.leases}, func() error { return r.healed(ctx) })
 }
 
 // start begins the transaction with the claim. It begins again as redisGrant.claim does.

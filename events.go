@@ -47,6 +47,10 @@ type Events struct {
 	// ClaimWait: how long a claim took, including the wait for transactions under older tokens. In Do it is called for
 	// each run of the transaction.
 	ClaimWait func(ctx context.Context, resource string, tok Token, took time.Duration)
+	// Transacted: a transaction of Tx, Do, Once, DoOnce or Table.Import has ended. took covers all its runs, and in an
+	// AdvisoryTx also the wait for the lock. err is nil if it was committed, and otherwise what the call returns about
+	// it. It is not called if the function panics or calls runtime.Goexit, nor for writes of a [Table] by themselves.
+	Transacted func(ctx context.Context, resources []string, took time.Duration, err error)
 	// Retried: a transaction or a write met a serialization failure (40001) or a deadlock (40P01) and runs again,
 	// unless its context ends in the short pause before that. try is the number of the attempt that failed, counted
 	// from 1. err is its error.
@@ -94,6 +98,20 @@ func (s *Store) refusedAcquire(ctx context.Context, resource string, waited time
 	if s.opts.Events.Refused != nil && !errors.Is(err, ErrInvalid) {
 		s.opts.Events.Refused(ctx, resource, waited, err)
 	}
+}
+
+// transact is retry for a transaction. It reports the transaction's end.
+func (s *Store) transact(ctx context.Context, about subject, run func() error) error {
+	told := s.opts.Events.Transacted
+	if told == nil {
+		return s.retry(ctx, about, run)
+	}
+	began := time.Now()
+	err := s.retry(ctx, about, run)
+	if !errors.Is(err, errNotAllClaimed) { // Table.Import begins another
+		told(ctx, about.names(), time.Since(began), err)
+	}
+	return err
 }
 
 func (s *Store) retried(ctx context.Context, about subject, try int, err error) {

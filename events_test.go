@@ -262,6 +262,53 @@ func TestEventsOfALossHaveAContextThatGoesOn(t *testing.T) {
 	}
 }
 
+// The end of each transaction is reported once, after its runs, with what the call returns; a call that gets no lease
+// has no transaction.
+func TestEventsTellOfTransactions(t *testing.T) {
+	t.Parallel()
+	j := newJournal(t)
+	b := setup(t, fencepost.Options{})
+	b.opts.Events = fencepost.Events{
+		Retried: j.events().Retried,
+		Transacted: func(ctx context.Context, rs []string, took time.Duration, err error) {
+			j.note(ctx, took, err, "transacted ", rs)
+		},
+	}
+	s, ctx, calls, own := b.another(t), span(t.Context()), 0, errors.New("the function's own")
+	leases := acquireAll(t, s, "a", "b")
+	err := s.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if calls++; calls < 2 {
+			_, err := tx.Exec(ctx, `DO $$ BEGIN RAISE SQLSTATE '40001'; END $$`)
+			return err
+		}
+		return nil
+	}, leases...)
+	if errs := j.want("retried [a b] 1", "transacted [a b]"); err != nil || errs[1] != nil {
+		t.Errorf("committed: %v, %v", err, errs)
+	}
+	err = s.Do(ctx, "c", func(context.Context, pgx.Tx) error { return own })
+	wantErr(t, err, own)
+	wantErr(t, j.want("transacted [c]")[0], own)
+	_, err = fencepost.DoOnce(ctx, s, "c", "key", nil, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
+	if err != nil {
+		t.Error(err)
+	}
+	if err := j.want("transacted [c]")[0]; err != nil {
+		t.Error(err)
+	}
+	_, err = s.TryAcquire(ctx, "a", nil)
+	wantErr(t, err, fencepost.ErrHeld)
+	wantErr(t, s.Tx(ctx, nil, leases...), fencepost.ErrInvalid)
+	j.want()
+
+	pool, opts := onLocks(t)
+	opts.Events = b.opts.Events
+	if err := advisoryTx(t, pool, opts).Do(ctx, "d", setValue("x")); err != nil {
+		t.Error(err)
+	}
+	j.want("transacted [d]")
+}
+
 // Each run that is repeated is reported, with its error.
 func TestEventsTellOfRetries(t *testing.T) {
 	t.Parallel()

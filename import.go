@@ -231,7 +231,7 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, leases []*
 		return r.openClaiming(ctx, conn, t, im.enters)
 	}
 	held := holding(ctx, nil, leases...)
-	err = s.retry(held, subject{leases: leases}, func() error {
+	err = s.transact(held, subject{leases: leases}, func() error {
 		err := r.attempt(held)
 		if refused := (*NotEnteredError)(nil); !im.enters && errors.As(err, &refused) {
 			im.enters = true // the table has been protected since it was declared

@@ -75,7 +75,7 @@ func (s *Store) TxWith(ctx context.Context, opts *TxOptions, fn TxFunc, leases .
 		add(l)
 	}
 	r := &txRun{store: s, leases: sorted, opts: o, fn: fn, heals: healing{store: s, lifts: txLifts}}
-	return s.retry(ctx, subject{leases: sorted}, func() error { return r.healed(ctx) })
+	return s.transact(ctx, subject{leases: sorted}, func() error { return r.healed(ctx) })
 }
 
 // sorted returns leases in the order in which they are guarded. The order is the same for every caller, so that
