@@ -1,0 +1,63 @@
+package model_test
+
+import (
+	"flag"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencepost-pg/fencepost/internal/model"
+)
+
+var long = flag.Bool("long", false, "search more states, for minutes")
+
+// The protocol keeps its promises in every state, and the search has been everywhere that matters. With -args -long it
+// takes minutes and some gigabytes: 11.6 million states of two workers and 16.7 million of three.
+func TestTheProtocolKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	all := []model.Bounds{{Workers: 2, Faults: 1}, {Workers: 3}}
+	if *long {
+		all = []model.Bounds{{Workers: 2, Faults: 3}, {Workers: 3, Faults: 1}}
+	}
+	var tried model.Result
+	for _, bounds := range all {
+		r := model.Search(model.Rules{}, bounds)
+		t.Logf("%d workers, %d faults: %d states, %d claims, %d reissues, %d writes",
+			bounds.Workers, bounds.Faults, r.States, r.Claims, r.Reissues, r.Writes)
+		for promise, steps := range r.Broken {
+			t.Errorf("%s:\n%s", promise, strings.Join(steps, "\n"))
+		}
+		tried.Claims, tried.Reissues, tried.Writes = tried.Claims+r.Claims, tried.Reissues+r.Reissues, tried.Writes+r.Writes
+	}
+	if tried.Claims == 0 || tried.Reissues == 0 || tried.Writes == 0 {
+		t.Errorf("not everything was tried: %+v", tried)
+	}
+}
+
+// Each rule is needed: without it the search finds the promise broken that the rule is there for.
+func TestEachRuleIsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		without model.Rules
+		breaks  model.Violation
+	}{
+		"no claim":                       {model.Rules{NoClaim: true}, model.NoLost},
+		"no claim, no compare":           {model.Rules{NoClaim: true, NoCompare: true}, model.RowFalls},
+		"a claim with the fence's token": {model.Rules{ClaimAgain: true}, model.Unique},
+		"no guard":                       {model.Rules{NoGuard: true, NoCompare: true}, model.Fenced},
+		"a guard that keeps no lock":     {model.Rules{ClaimBarges: true, NoCompare: true}, model.Fenced},
+		"no reissue":                     {model.Rules{NoReissue: true}, model.Live},
+		"a read before the claim":        {model.Rules{ReadFirst: true}, model.NoLost},
+		"fences that are deleted":        {model.Rules{ForgetFences: true}, model.Unique},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := model.Find(c.breaks, c.without, model.Bounds{Workers: 2, Faults: 2})
+			if r.Broken[c.breaks] == nil {
+				t.Errorf("%d states, and broken is only %v", r.States, slices.Collect(maps.Keys(r.Broken)))
+			}
+			t.Logf("%s:\n%s", c.breaks, strings.Join(r.Broken[c.breaks], "\n"))
+		})
+	}
+}
