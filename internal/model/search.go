@@ -95,7 +95,10 @@ func (s *search) broken(v Violation, by step) {
 	if s.result.Broken[v] != nil {
 		return
 	}
-	steps := []string{by.String()}
+	var steps []string
+	if by.format != "" {
+		steps = append(steps, by.String())
+	}
 	for at := s.at; at > 0; at = s.origin[at].before {
 		steps = append(steps, s.origin[at].step.String())
 	}
