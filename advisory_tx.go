@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -187,8 +188,9 @@ func (a *AdvisoryTx) lift(ctx context.Context, w *lockedWork, ahead *aheadError)
 	if ahead.row == token.Max {
 		return fmt.Errorf("%w: a row of %q carries the highest possible token", ErrTokenRegressed, w.resource)
 	}
-	h := newTxHold(ctx, a.store.opts.Label)
+	h := newTxHold(a.store.opts.Label)
 	l := newLease(a.store, w.resource, w.full, h)
+	h.begin(ctx, l)
 	defer h.end(l)
 	tell, err := a.store.raise(ctx, l, Claim{Resource: w.full, Token: ahead.row, Nonce: h.nonce}, time.Time{})
 	tell()
@@ -206,14 +208,14 @@ func (a *AdvisoryTx) lift(ctx context.Context, w *lockedWork, ahead *aheadError)
 
 // attempt runs one transaction, under a lease of its own.
 func (a *AdvisoryTx) attempt(ctx context.Context, w *lockedWork) (*txRun, error) {
-	h := newTxHold(ctx, a.store.opts.Label)
+	h := newTxHold(a.store.opts.Label)
 	l := newLease(a.store, w.resource, w.full, h)
+	h.begin(ctx, l)
 	defer h.end(l)
-	bounded, stop := l.bound(holding(ctx, nil, l))
-	defer stop()
-	r := &txRun{store: a.store, leases: []*Lease{l}, fn: w.fn}
+	r := &txRun{store: a.store, one: [1]*Lease{l}, fn: w.fn}
+	r.leases = r.one[:]
 	r.open = func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error { return a.open(ctx, conn, t, l, w) }
-	return r, r.attempt(bounded)
+	return r, r.attempt(h.ctx)
 }
 
 // open locks and draws. It tries again if only the server-side time limit ended the wait.
@@ -221,7 +223,20 @@ func (a *AdvisoryTx) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, l *
 	if w.entered {
 		w.began = time.Now() // this is another lease
 	}
-	begin := func() (pgx.Tx, *pgcommit.Mark, error) { return a.begin(ctx, conn, l, w.key) }
+	waits := false // the first try does not
+	begin := func(mark *pgcommit.Mark) (pgx.Tx, error) {
+		d := pgclaim.Drawing{
+			Resource: l.full, Nonce: l.hold.Nonce(), Label: l.hold.Label(), Key: w.key, MaxIdle: a.store.opts.MaxIdle,
+		}
+		if !waits {
+			tx, err := a.beginNow(ctx, conn, l, d, mark)
+			if tx != nil || err != nil {
+				return tx, err
+			}
+			waits = true
+		}
+		return a.begin(ctx, conn, l, d, mark)
+	}
 	for {
 		err := a.store.beginMarked(ctx, conn, t, begin)
 		switch {
@@ -245,25 +260,53 @@ func (a *AdvisoryTx) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, l *
 	}
 }
 
-// begin opens the transaction, all in one round trip.
-func (a *AdvisoryTx) begin(ctx context.Context, conn *pgx.Conn, l *Lease, key int64) (pgx.Tx, *pgcommit.Mark, error) {
+// beginNow opens the transaction if that need not wait, all in one round trip. If it would have to, it returns no
+// transaction and no error.
+func (a *AdvisoryTx) beginNow(
+	ctx context.Context, conn *pgx.Conn, l *Lease, d pgclaim.Drawing, mark *pgcommit.Mark,
+) (pgx.Tx, error) {
+	var drawn pgclaim.Drawn
+	tx, err := beginDirect(ctx, conn, "", func() (pgx.Tx, error) { return pgclaim.BeginDrawn(ctx, conn, d, &drawn) })
+	if tx == nil && err == nil {
+		var b pgx.Batch
+		b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		pgclaim.QueueDrawNow(&b, d, &drawn)
+		tx, err = sendBegin(ctx, conn, &b, "")
+	}
+	switch {
+	case err != nil && pgclaim.MayWait(err) && ctx.Err() == nil:
+		return nil, nil // a limit, of its own or of the session
+	case err != nil:
+		return nil, err
+	case drawn.Busy:
+		rollback(ctx, tx)
+		return nil, nil
+	}
+	l.setClaim(drawn.Claim)
+	*mark = pgcommit.Mark{XID: drawn.XID, Incarnation: drawn.Incarnation}
+	return tx, nil
+}
+
+// begin opens the transaction, all in one round trip, and waits for the lock.
+func (a *AdvisoryTx) begin(
+	ctx context.Context, conn *pgx.Conn, l *Lease, d pgclaim.Drawing, mark *pgcommit.Mark,
+) (pgx.Tx, error) {
 	var b pgx.Batch
 	// READ COMMITTED, so that the function reads the state as it is once the lock is held.
 	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	// The server bounds the wait as well, because PostgreSQL does not notice during the wait that the client is gone.
-	drawn, err := pgclaim.QueueDraw(&b, pgclaim.Drawing{
-		Resource: l.full, Nonce: l.hold.Nonce(), Label: l.hold.Label(),
-		Key: key, Wait: waitOnServer(ctx), MaxIdle: a.store.opts.MaxIdle,
-	})
+	d.Wait = waitOnServer(ctx)
+	drawn, err := pgclaim.QueueDraw(&b, d)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	tx, err := sendBegin(ctx, conn, &b, "")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l.setClaim(drawn.Claim)
-	return tx, &pgcommit.Mark{XID: drawn.XID, Incarnation: drawn.Incarnation}, nil
+	*mark = pgcommit.Mark{XID: drawn.XID, Incarnation: drawn.Incarnation}
+	return tx, nil
 }
 
 // waitOnServer returns how long one wait on the server may take. It is a little less than the caller has left, so that
@@ -279,27 +322,37 @@ func waitOnServer(ctx context.Context) time.Duration {
 
 // txHold is the hold of a lease that is a transaction.
 type txHold struct {
-	nonce  token.Nonce
-	label  string
-	ctx    context.Context //nolint:containedctx // ends with the hold
-	cancel context.CancelCauseFunc
+	nonce token.Nonce
+	label string
+	over  atomic.Pointer[LostError] // nil until the transaction has ended
+
+	ctx    context.Context //nolint:containedctx // of the transaction: it ends with the caller's and with the hold
+	cancel context.CancelFunc
 }
 
-func newTxHold(ctx context.Context, label string) *txHold {
-	h := &txHold{nonce: token.NewNonce(), label: label}
-	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	return h
+func newTxHold(label string) *txHold { return &txHold{nonce: token.NewNonce(), label: label} }
+
+// begin begins the hold of l. It ends with end.
+func (h *txHold) begin(ctx context.Context, l *Lease) {
+	h.ctx, h.cancel = context.WithCancel(holding(ctx, l))
 }
 
 // end ends the hold once its transaction has ended.
 func (h *txHold) end(l *Lease) {
-	h.cancel(&LostError{Resource: l.resource, Token: l.Token(), Reason: lease.ReasonReleased, Err: ErrReleased})
+	h.over.Store(&LostError{Resource: l.resource, Token: l.Token(), Reason: lease.ReasonReleased, Err: ErrReleased})
+	h.cancel()
 }
 
 func (h *txHold) Nonce() token.Nonce       { return h.nonce }
 func (h *txHold) Label() string            { return h.label }
 func (h *txHold) Context() context.Context { return h.ctx }
-func (h *txHold) Err() error               { return context.Cause(h.ctx) }
+
+func (h *txHold) Err() error {
+	if lost := h.over.Load(); lost != nil {
+		return lost
+	}
+	return nil
+}
 
 // Abandon does nothing: the lease ends with its transaction.
 func (h *txHold) Abandon(lease.Reason, error) {}

@@ -9,7 +9,7 @@ import "context"
 // If the lease is over, the context has already ended. Bind sends nothing. Call cancel once the work is done, to free
 // its resources; cancel does not release the lease. If cancel ends the context, its cause is context.Canceled.
 func (l *Lease) Bind(ctx context.Context) (bound context.Context, cancel context.CancelFunc) {
-	return l.bound(holding(ctx, nil, l))
+	return l.bound(holding(ctx, l))
 }
 
 // bound returns a copy of ctx that also ends with the lease, and then has the lease's cause.

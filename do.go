@@ -88,6 +88,11 @@ type foldedClaim struct {
 	began   time.Time // when Do began
 	claimed bool      // by some attempt, which may have been rolled back
 	tell    func()    // reports the claim of the current attempt
+
+	// Of the current attempt.
+	run  *txRun
+	conn *pgxpool.Conn
+	tx   *guardedTx
 }
 
 // do runs the transaction.
@@ -97,16 +102,12 @@ func (f *foldedClaim) do(ctx context.Context, opts *TxOptions, fn TxFunc) error 
 	if err != nil {
 		return err
 	}
-	ctx, stop := l.bound(holding(ctx, nil, l))
+	ctx, stop := l.bound(holding(ctx, l))
 	defer stop()
 	l.inDo.Store(true) // between two attempts as well: the claim has been rolled back by then
 	defer l.inDo.Store(false)
-	r := &txRun{store: s, leases: []*Lease{l}, opts: o, folded: f, heals: healing{store: s, lifts: txLifts}}
-	r.fn = func(ctx context.Context, tx pgx.Tx) error {
-		f.tell()
-		f.tellAcquired(ctx)
-		return fn(ctx, tx)
-	}
+	r := &txRun{store: s, one: [1]*Lease{l}, opts: o, folded: f, fn: fn, heals: healing{store: s, lifts: txLifts}}
+	r.leases = r.one[:]
 	return s.transact(ctx, subject{leases: r.leases}, func() error { return r.healed(ctx) })
 }
 
@@ -115,27 +116,36 @@ func (f *foldedClaim) start(ctx context.Context, r *txRun) (conn *pgxpool.Conn, 
 	if err := over(r.leases); err != nil {
 		return nil, nil, err
 	}
-	raise := func(ctx context.Context, l *Lease, c Claim, _ time.Time) (tell func(), err error) {
-		began := time.Now()
-		conn, t, err = r.startWith(ctx, func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
-			return f.open(ctx, conn, t, c, r.opts)
-		})
-		tell = r.store.claimWait(ctx, l, c.Token, time.Since(began))
-		if err != nil {
-			return tell, err
-		}
-		f.tell = tell
-		return tellNothing, nil
-	}
-	if err := f.lease.grant.claim(ctx, f.lease, claimTerms{raise: raise}); err != nil {
-		if conn != nil { // the lease ended during the claim
-			rollback(ctx, t.Tx)
-			returnConn(conn, nil)
+	f.run, f.conn, f.tx = r, nil, nil
+	if err := f.lease.grant.claim(ctx, f.lease, claimTerms{raise: f.raise}); err != nil {
+		if f.conn != nil { // the lease ended during the claim
+			rollback(ctx, f.tx.Tx)
+			returnConn(f.conn, nil)
 		}
 		return nil, nil, &toldError{err} // as the end of an acquire, and not as a refused write
 	}
 	f.claimed = true
-	return conn, t, nil
+	return f.conn, f.tx, nil
+}
+
+// raise makes a claim by the transaction that it begins.
+func (f *foldedClaim) raise(ctx context.Context, l *Lease, c Claim, _ time.Time) (tell func(), err error) {
+	began, r := time.Now(), f.run
+	f.conn, f.tx, err = r.startWith(ctx, func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
+		return f.open(ctx, conn, t, c, r.opts)
+	})
+	tell = r.store.claimWait(ctx, l, c.Token, time.Since(began))
+	if err != nil {
+		return tell, err
+	}
+	f.tell = tell
+	return tellNothing, nil
+}
+
+// begun reports what the transaction's function must not come before.
+func (f *foldedClaim) begun(ctx context.Context) {
+	f.tell()
+	f.tellAcquired(ctx)
 }
 
 // checkClaimed refuses a call under a lease in another transaction than the one of Do that makes its claim. The call
@@ -162,24 +172,32 @@ func (f *foldedClaim) open(ctx context.Context, conn *pgx.Conn, t *guardedTx, c 
 		if opts.first != nil {
 			w.Wait() // opts.first may wait as well, and must not do so without the claim
 		}
-		return f.lease.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
-			var b pgx.Batch
-			b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-			w.Queue(ctx, &b, opts.MaxIdle)
-			if opts.first != nil {
-				opts.first(&b)
-			}
-			tx, err := sendBegin(ctx, conn, &b, c.Resource)
+		return f.lease.store.beginMarked(ctx, conn, t, func(mark *pgcommit.Mark) (pgx.Tx, error) {
+			tx, err := f.begin(ctx, conn, w, opts)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			var mark pgcommit.Mark
 			if mark.XID, mark.Incarnation, err = w.Answer(); err != nil {
 				rollback(ctx, tx)
 			}
-			return tx, &mark, err
+			return tx, err
 		})
 	})
 	t.claims = append(t.first[:0], c)
 	return err
+}
+
+// begin begins the transaction, in one round trip. Its claim may not have been made.
+func (f *foldedClaim) begin(ctx context.Context, conn *pgx.Conn, w *pgclaim.Within, opts TxOptions) (pgx.Tx, error) {
+	tx, err := beginDirect(ctx, conn, f.lease.full, func() (pgx.Tx, error) { return w.Begin(ctx, conn, opts.MaxIdle) })
+	if tx != nil || err != nil {
+		return tx, err
+	}
+	var b pgx.Batch
+	b.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	w.Queue(ctx, &b, opts.MaxIdle)
+	if opts.first != nil {
+		opts.first(&b)
+	}
+	return sendBegin(ctx, conn, &b, f.lease.full)
 }

@@ -24,9 +24,15 @@ func heldIn(ctx context.Context) *held {
 	return h
 }
 
-// holding returns a copy of ctx that also records these leases, and the transaction that they guard.
-func holding(ctx context.Context, tx *guardedTx, leases ...*Lease) context.Context {
-	return context.WithValue(ctx, heldKey{}, &held{leases: leases, tx: tx, outer: heldIn(ctx)})
+// holding returns a copy of ctx that also records these leases.
+func holding(ctx context.Context, leases ...*Lease) context.Context {
+	return (&held{leases: leases}).in(ctx)
+}
+
+// in returns a copy of ctx with this record, which is new.
+func (h *held) in(ctx context.Context) context.Context {
+	h.outer = heldIn(ctx)
+	return context.WithValue(ctx, heldKey{}, h)
 }
 
 // inTx reports whether the function of the transaction is still running.

@@ -230,7 +230,7 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, leases []*
 	r.open = func(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
 		return r.openClaiming(ctx, conn, t, im.enters)
 	}
-	held := holding(ctx, nil, leases...)
+	held := holding(ctx, leases...)
 	err = s.transact(held, subject{leases: leases}, func() error {
 		err := r.attempt(held)
 		if refused := (*NotEnteredError)(nil); !im.enters && errors.As(err, &refused) {
@@ -260,17 +260,16 @@ func (r *txRun) openClaiming(ctx context.Context, conn *pgx.Conn, t *guardedTx, 
 		return errNotAllClaimed
 	}
 	var answers func() ([]pgclaim.Raised, error)
-	err := r.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
+	err := r.store.beginMarked(ctx, conn, t, func(mark *pgcommit.Mark) (pgx.Tx, error) {
 		var b pgx.Batch
 		b.BeginTx(pgx.TxOptions{IsoLevel: r.opts.Isolation})
 		boundIdle(&b, r.opts.MaxIdle)
-		mark := pgcommit.QueueMark(&b)
+		pgcommit.QueueMark(&b, mark)
 		answers = pgclaim.QueueRaiseAll(&b, claims, r.leases[0].hold.Label())
 		if enter {
 			pgclaim.QueueEnterAll(&b, claims)
 		}
-		tx, err := sendBegin(ctx, conn, &b, "claim")
-		return tx, mark, err
+		return sendBegin(ctx, conn, &b, "claim")
 	})
 	if errors.Is(err, ErrStale) {
 		return errNotAllClaimed // not entered, because it was not claimed

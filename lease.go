@@ -30,7 +30,7 @@ type Lease struct {
 	lift    fence.Claim   // begun, but not known to be made or refused; under lifting
 
 	mu    sync.Mutex
-	claim pgclaim.Sent
+	claim pgclaim.Sent // without the arguments until a write needs them
 
 	bounds callBounds
 }
@@ -54,26 +54,33 @@ func (l *Lease) Resource() string { return l.resource }
 func (l *Lease) Token() Token { return l.Claim().Token }
 
 // Claim returns the value that another process needs to write in this holder's name with package fence. It is a secret.
-func (l *Lease) Claim() Claim { return l.sent().Claim }
+func (l *Lease) Claim() Claim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.claim.Claim
+}
 
 // sent returns the claim with the arguments that send it.
 func (l *Lease) sent() pgclaim.Sent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.claim.Args == nil {
+		l.claim = pgclaim.Send(l.claim.Claim)
+	}
 	return l.claim
 }
 
 func (l *Lease) setClaim(c Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.claim = pgclaim.Send(c)
+	l.claim = pgclaim.Sent{Claim: c}
 }
 
 // Context returns a context that ends when the lease does. That is at its deadline at the latest, and at once if
 // PostgreSQL refuses its token as stale. Its cause is a *LostError. It carries the lease (see FromContext) and the
 // values of the context that acquired it.
 func (l *Lease) Context() context.Context {
-	l.ctxOnce.Do(func() { l.ctx = holding(l.hold.Context(), nil, l) })
+	l.ctxOnce.Do(func() { l.ctx = holding(l.hold.Context(), l) })
 	return l.ctx
 }
 

@@ -68,7 +68,7 @@ func (t *Table[T]) Load(
 		}
 		return loading.merge(ctx, staged)
 	}
-	err = r.attempt(holding(ctx, nil, l))
+	err = r.attempt(holding(ctx, l))
 	about := subject{leases: r.leases}
 	switch {
 	case err != nil:

@@ -68,7 +68,7 @@ func (s *Store) TxWith(ctx context.Context, opts *TxOptions, fn TxFunc, leases .
 	if err := s.checkNested(ctx, sorted); err != nil {
 		return err
 	}
-	ctx = holding(ctx, nil, leases...)
+	ctx = holding(ctx, leases...)
 	ctx, add, stop := boundByAll(ctx)
 	defer stop()
 	for _, l := range sorted {

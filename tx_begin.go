@@ -38,55 +38,65 @@ func (r *txRun) enter(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
 
 // begin opens the transaction, bounds how long it may be idle, marks it and enters its claims, all in one round trip.
 func (r *txRun) begin(ctx context.Context, conn *pgx.Conn, t *guardedTx) error {
-	return r.store.beginMarked(ctx, conn, t, func() (pgx.Tx, *pgcommit.Mark, error) {
+	return r.store.beginMarked(ctx, conn, t, func(mark *pgcommit.Mark) (pgx.Tx, error) {
+		if r.plain() && len(t.claims) == 1 {
+			tx, err := beginDirect(ctx, conn, "", func() (pgx.Tx, error) {
+				return pgclaim.BeginEntered(ctx, conn, t.claims[0], r.opts.MaxIdle, &mark.XID, &mark.Incarnation)
+			})
+			if tx != nil || err != nil {
+				return tx, err
+			}
+		}
 		var b pgx.Batch
 		// The server decides the access mode: READ WRITE would override an operator's default_transaction_read_only.
 		// READ ONLY comes last, because the guard locks rows.
 		b.BeginTx(pgx.TxOptions{IsoLevel: r.opts.Isolation})
-		mark := r.queueOpening(&b, t.claims)
+		r.queueOpening(&b, t.claims, mark)
 		if r.opts.first != nil {
 			r.opts.first(&b)
 		}
 		if r.opts.ReadOnly {
 			b.Queue(`SET TRANSACTION READ ONLY`)
 		}
-		tx, err := sendBegin(ctx, conn, &b, "")
-		return tx, mark, err
+		return sendBegin(ctx, conn, &b, "")
 	})
 }
 
+// plain reports whether the transaction begins with its claims alone.
+func (r *txRun) plain() bool {
+	return r.opts.Isolation == pgx.ReadCommitted && r.opts.first == nil && !r.opts.ReadOnly
+}
+
 // queueOpening queues what opens a transaction under claims: one statement for one claim, which is the usual case.
-func (r *txRun) queueOpening(b *pgx.Batch, claims []Claim) *pgcommit.Mark {
+func (r *txRun) queueOpening(b *pgx.Batch, claims []Claim, mark *pgcommit.Mark) {
 	if len(claims) == 1 {
-		var mark pgcommit.Mark
 		pgclaim.QueueEnterMarked(b, claims[0], r.opts.MaxIdle, &mark.XID, &mark.Incarnation)
-		return &mark
+		return
 	}
 	boundIdle(b, r.opts.MaxIdle)
-	mark := pgcommit.QueueMark(b)
+	pgcommit.QueueMark(b, mark)
 	if len(claims) > 0 {
 		pgclaim.QueueEnterAll(b, claims)
 	}
-	return mark
 }
 
 // beginMarked begins a transaction. If the server has no incarnation, it makes one and begins again. A transaction
 // without a mark is better than none, because the mark matters only if a reply is lost.
 func (s *Store) beginMarked(
-	ctx context.Context, conn *pgx.Conn, t *guardedTx, begin func() (pgx.Tx, *pgcommit.Mark, error),
+	ctx context.Context, conn *pgx.Conn, t *guardedTx, begin func(*pgcommit.Mark) (pgx.Tx, error),
 ) error {
-	tx, mark, err := begin()
-	if err == nil && mark.Incarnation == "" {
+	tx, err := begin(&t.mark)
+	if err == nil && t.mark.Incarnation == "" {
 		rollback(ctx, tx)
 		if err := pgcommit.BeginIncarnation(ctx, conn); err != nil {
 			s.opts.Logger.Warn("the server's incarnation cannot be told from the next", "error", err)
 		}
-		tx, mark, err = begin()
+		tx, err = begin(&t.mark)
 	}
 	if err != nil {
 		return err
 	}
-	t.Tx, t.mark = tx, *mark
+	t.Tx = tx
 	return nil
 }
 
@@ -107,11 +117,33 @@ func sendBegin(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, claims string)
 	tx := results.Tx()
 	if err := results.Close(); err != nil {
 		rollback(ctx, tx)
-		verb := "guard"
-		if claims != "" {
-			verb = "claim " + strconv.Quote(claims)
-		}
-		return nil, pgerr.InterpretOwn(ctx, verb, err)
+		return nil, beginError(ctx, claims, err)
 	}
 	return tx, nil
+}
+
+// beginDirect is sendBegin for a transaction that begin opens without a batch. It returns no transaction and no error
+// if a batch has to be sent.
+func beginDirect(
+	ctx context.Context, conn *pgx.Conn, claims string, begin func() (pgx.Tx, error),
+) (pgx.Tx, error) {
+	if problem := encoding.Problem(conn.PgConn()); problem != "" {
+		return nil, invalidf("%s", problem)
+	}
+	tx, err := begin()
+	if err != nil {
+		if tx != nil {
+			rollback(ctx, tx)
+		}
+		return nil, beginError(ctx, claims, err)
+	}
+	return tx, nil
+}
+
+func beginError(ctx context.Context, claims string, err error) error {
+	verb := "guard"
+	if claims != "" {
+		verb = "claim " + strconv.Quote(claims)
+	}
+	return pgerr.InterpretOwn(ctx, verb, err)
 }

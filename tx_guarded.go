@@ -21,6 +21,7 @@ type guardedTx struct {
 	leases []*Lease   // they guard it, in the order of their resources
 	claims []Claim    // of the leases, as they were entered
 	first  [1]Claim   // space for the claim of one lease
+	held   held       // in the context of the function
 	within *guardedTx // the transaction in whose savepoint Join runs this one; nil otherwise
 
 	called string       // Commit or Rollback, whichever the function called first

@@ -43,6 +43,7 @@ type txRun struct {
 	open   opening      // begins the transaction instead of enter, if not nil
 	folded *foldedClaim // which the transaction makes by itself; nil if the leases have been claimed
 	fn     TxFunc
+	one    [1]*Lease // space for one lease
 
 	handed *guardedTx // the transaction that the last attempt passed to the function
 	heals  healing    // of rows ahead of their fences
@@ -80,7 +81,7 @@ func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
 	defer func() { returnConn(conn, err) }()
 	defer rollback(ctx, t.Tx) // no effect after a commit
 	r.handed = t
-	if err := call(ctx, r.fn, t, heldIn(ctx).leases); err != nil {
+	if err := r.call(ctx, t); err != nil {
 		return nil, lostOr(r.leases, idleIsLost(r.leases, connectionIsUnavailable(ctx, t.Tx, err)))
 	}
 	if err := over(r.leases); err != nil {
@@ -134,11 +135,24 @@ func returnConn(conn *pgxpool.Conn, err error) {
 	conn.Release()
 }
 
+// call runs the transaction's function.
+func (r *txRun) call(ctx context.Context, t *guardedTx) error {
+	leases := heldIn(ctx).leases
+	if r.folded == nil {
+		return call(ctx, r.fn, t, leases)
+	}
+	return call(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		r.folded.begun(ctx)
+		return r.fn(ctx, tx)
+	}, t, leases)
+}
+
 // call runs the function, under a context that records the transaction. If it returns nil, the transaction is still
 // open and can be committed.
 func call(ctx context.Context, fn TxFunc, handed *guardedTx, leases []*Lease) error {
 	defer handed.returned.Store(true)
-	if err := fn(holding(ctx, handed, leases...), handed); err != nil {
+	handed.held = held{leases: leases, tx: handed}
+	if err := fn(handed.held.in(ctx), handed); err != nil {
 		err = protectionSays(ctx, err)
 		if ended := handed.endedInSQL(); ended != nil {
 			return joined(err, ended)

@@ -10,8 +10,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// enter, guard, enter_marked and claim_marked pin no search_path, so their bodies have to name a schema wherever a name is looked up. Here every
-// operator on the types it uses, every function and every type that their sources mention has a namesake in front of
+// enter, guard, claim_now and the functions *_marked pin no search_path, so their bodies have to name a schema wherever
+// a name is looked up. Here every operator on the types it uses, every function and every type that their sources mention has a namesake in front of
 // the path.
 func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	t.Parallel()
@@ -57,6 +57,8 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 		"claimed":         `claim_marked('test:item:1', 6, '` + c.Nonce.Hex() + `', 'x', 1000)`,
 		"claimed already": `claim_marked('test:item:2', 7, '` + second.Nonce.Hex() + `', 'x', 1000)`,
 		"claimed first":   `claim_marked('test:item:3', 1, '` + c.Nonce.Hex() + `', 'x', 1000)`,
+		"drawn":           `draw_marked('test:item:1', '` + c.Nonce.Hex() + `', 'x', 1, 1000)`,
+		"drawn first":     `draw_marked('test:item:4', '` + c.Nonce.Hex() + `', 'x', 1, 1000)`,
 	} {
 		err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 			var xid string
@@ -65,6 +67,15 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 		})
 		if !errors.Is(err, pgx.ErrTxClosed) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, sql := range map[string]string{
+		"claimed":       `claim_now('test:item:2', 8, '` + second.Nonce.Hex() + `', 'x')`,
+		"claimed first": `claim_now('test:item:5', 1, '` + c.Nonce.Hex() + `', 'x')`,
+	} {
+		var claimed bool
+		if err := conn.QueryRow(t.Context(), `SELECT claimed FROM fencepost.`+sql).Scan(&claimed); err != nil || !claimed {
+			t.Errorf("%s: %v, %v", what, claimed, err)
 		}
 	}
 	stale := c
@@ -82,7 +93,8 @@ DECLARE
 	used  CONSTANT text[] := '{text,int4,int8,uuid,json,jsonb,bool}';
 	trap  CONSTANT text := 'BEGIN RAISE EXCEPTION USING ERRCODE = ''EV001'', MESSAGE = ''a namesake ran''; END';
 	body  text := (SELECT string_agg(prosrc, ' ') FROM pg_proc
-		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard', 'entered_text', 'enter_marked', 'claim_marked'));
+		WHERE pronamespace = 'fencepost'::regnamespace AND proname IN ('enter', 'guard', 'entered_text', 'enter_marked',
+			'claim_now', 'claim_marked', 'draw_marked'));
 	one   record;
 	made  integer := 0;
 BEGIN

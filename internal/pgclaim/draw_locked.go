@@ -1,12 +1,14 @@
 package pgclaim
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencepost-pg/fencepost/internal/pgsession"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -26,6 +28,7 @@ type Drawing struct {
 
 // Drawn is what a [Drawing] has drawn, once its batch has been read.
 type Drawn struct {
+	Busy             bool // nothing was drawn, because a drawing that waits for nobody would have had to wait
 	Claim            Claim
 	XID, Incarnation string // as fencepost.mark returns them
 }
@@ -69,6 +72,46 @@ func QueueDraw(b *pgx.Batch, d Drawing) (*Drawn, error) {
 			return err
 		})
 	return drawn, nil
+}
+
+const drawMarkedSQL = `SELECT pg_catalog.concat_ws(' ', token, xid, incarnation)
+	FROM fencepost.draw_marked($1::text, $2::uuid, $3::text, $4::bigint, $5::integer)`
+
+// BeginDrawn begins a transaction with a drawing that waits for nobody, in one round trip, as a batch of BEGIN at READ
+// COMMITTED and QueueDrawNow does, if the connection is one for pgsession.Direct. If it returns no transaction and no
+// error, send the batch.
+func BeginDrawn(ctx context.Context, conn *pgx.Conn, d Drawing, drawn *Drawn) (pgx.Tx, error) {
+	if !pgsession.Direct(conn) {
+		return nil, nil
+	}
+	p := pgsession.NewParams(len(d.Resource) + len(d.Label) + paramBytes).
+		Text(d.Resource).Hex(d.Nonce[:]).Text(d.Label).Int(d.Key).Int(d.MaxIdle.Milliseconds())
+	return begun(ctx, conn, drawMarkedSQL, p, func(answer string) error { return drawn.read(d, answer) })
+}
+
+// QueueDrawNow queues a drawing that waits for nobody, for a batch that begins a transaction.
+func QueueDrawNow(b *pgx.Batch, d Drawing, drawn *Drawn) {
+	b.Queue(drawMarkedSQL, d.Resource, d.Nonce.Hex(), d.Label, d.Key, int32(d.MaxIdle.Milliseconds())).
+		QueryRow(func(row pgx.Row) error {
+			var answer string
+			if err := row.Scan(&answer); err != nil {
+				return err
+			}
+			return drawn.read(d, answer)
+		})
+}
+
+// read reads "token xid incarnation". What is NULL is left out, from the end: all of it if nothing was drawn.
+func (d *Drawn) read(of Drawing, answer string) error {
+	*d = Drawn{Busy: answer == ""}
+	if d.Busy {
+		return nil
+	}
+	drawn, mark, _ := strings.Cut(answer, " ")
+	d.XID, d.Incarnation, _ = strings.Cut(mark, " ")
+	n, err := strconv.ParseInt(drawn, 10, 64)
+	d.Claim = Claim{Resource: of.Resource, Token: token.Token(n), Nonce: of.Nonce}
+	return err
 }
 
 // lockedRow is a row of drawLockedSQL, whose first column is the token.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/internal/pgerr"
+	"github.com/fencepost-pg/fencepost/internal/pgsession"
 	"github.com/fencepost-pg/fencepost/token"
 )
 
@@ -53,7 +54,7 @@ func RaiseWithin(ctx context.Context, c Claim, opts *RaiseOptions, begin func(*W
 	w := &Within{claim: c, label: label, patience: p}
 	return untilAnswered(ctx, c, p, func() (bool, token.Token, error) {
 		err := begin(w)
-		if !w.waits && (w.busy || mayWait(err)) && ctx.Err() == nil {
+		if !w.waits && (w.busy || MayWait(err)) && ctx.Err() == nil {
 			w.waits, w.busy = true, false
 			err = begin(w)
 		}
@@ -64,8 +65,8 @@ func RaiseWithin(ctx context.Context, c Claim, opts *RaiseOptions, begin func(*W
 	})
 }
 
-// mayWait reports whether a claim that waits for nobody was ended by a limit, of its own or of the session.
-func mayWait(err error) bool {
+// MayWait reports whether a claim that waits for nobody was ended by a limit, of its own or of the session.
+func MayWait(err error) bool {
 	server, answered := pgerr.ServerError(err)
 	return answered && (server.Code == codeLockNotAvailable || server.Code == pgerr.CodeQueryCanceled)
 }
@@ -120,7 +121,34 @@ func (w *Within) Queue(ctx context.Context, b *pgx.Batch, maxIdle time.Duration)
 		QueryRow(w.scan)
 }
 
-// scan reads "claimed current xid incarnation". What is NULL is left out, from the end or from the beginning.
+// Begin begins the transaction with the claim, as a batch of BEGIN and Queue does, if the claim does not wait and the
+// connection is one for pgsession.Direct. If it returns no transaction and no error, send the batch.
+func (w *Within) Begin(ctx context.Context, conn *pgx.Conn, maxIdle time.Duration) (pgx.Tx, error) {
+	if w.waits || !pgsession.Direct(conn) {
+		return nil, nil
+	}
+	w.claimed, w.busy = false, false
+	c := w.claim
+	p := pgsession.NewParams(len(c.Resource) + len(w.label) + paramBytes).
+		Text(c.Resource).Int(int64(c.Token)).Hex(c.Nonce[:]).Text(w.label).Int(maxIdle.Milliseconds())
+	return begun(ctx, conn, claimMarkedSQL, p, w.read)
+}
+
+// paramBytes is room for a token, a nonce and a time.
+const paramBytes = 64
+
+// begun begins a transaction with a statement, and reads its answer.
+func begun(
+	ctx context.Context, conn *pgx.Conn, sql string, p *pgsession.Params, read func(answer string) error,
+) (pgx.Tx, error) {
+	tx, answer, err := pgsession.BeginDirect(ctx, conn, sql, p)
+	if err != nil {
+		return nil, err
+	}
+	return tx, read(answer)
+}
+
+// scan reads the row of a claim.
 func (w *Within) scan(row pgx.Row) error {
 	var answer string
 	var err error
@@ -132,6 +160,11 @@ func (w *Within) scan(row pgx.Row) error {
 	if err != nil {
 		return err
 	}
+	return w.read(answer)
+}
+
+// read reads "claimed current xid incarnation". What is NULL is left out, from the end or from the beginning.
+func (w *Within) read(answer string) error {
 	if answer == "" {
 		w.busy = true
 		return nil
@@ -156,6 +189,22 @@ func QueueEnterMarked(b *pgx.Batch, c Claim, maxIdle time.Duration, xid, incarna
 			*xid, *incarnation, _ = strings.Cut(mark, " ")
 			return err
 		})
+}
+
+// BeginEntered begins a transaction as a batch of BEGIN at READ COMMITTED and QueueEnterMarked does, if the connection is
+// one for pgsession.Direct. If it returns no transaction and no error, send the batch.
+func BeginEntered(
+	ctx context.Context, conn *pgx.Conn, c Claim, maxIdle time.Duration, xid, incarnation *string,
+) (pgx.Tx, error) {
+	if !pgsession.Direct(conn) {
+		return nil, nil
+	}
+	p := pgsession.NewParams(len(c.Resource) + paramBytes).
+		Text(c.Resource).Int(int64(c.Token)).Hex(c.Nonce[:]).Int(maxIdle.Milliseconds())
+	return begun(ctx, conn, enterMarkedSQL, p, func(answer string) error {
+		*xid, *incarnation, _ = strings.Cut(answer, " ")
+		return nil
+	})
 }
 
 // Answer returns what fencepost.mark returned, or ErrNotClaimed if the transaction must be rolled back. Call it after

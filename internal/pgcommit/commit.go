@@ -23,15 +23,13 @@ type Mark struct {
 
 const markSQL = `SELECT xid, coalesce(incarnation::text, '') FROM fencepost.mark()`
 
-// QueueMark queues the query for the mark of the batch's transaction. The mark is set once the batch has been read; an
-// error appears then too.
+// QueueMark queues the query for the mark of the batch's transaction. m is set once the batch has been read; an error
+// appears then too.
 //
 // The mark is useful only if the transaction continues after the batch. If the batch commits as well, PostgreSQL holds
 // all replies back until the last, and the mark would be lost with the reply to COMMIT.
-func QueueMark(b *pgx.Batch) *Mark {
-	var m Mark
+func QueueMark(b *pgx.Batch, m *Mark) {
 	b.Queue(markSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&m.XID, &m.Incarnation) })
-	return &m
 }
 
 // BeginIncarnation gives the server an incarnation if a mark came back without one: after the first migration, and

@@ -22,7 +22,8 @@ func markOf(t *testing.T, conn *pgx.Conn) (pgx.Tx, pgcommit.Mark) {
 	t.Helper()
 	var b pgx.Batch
 	b.BeginTx(pgx.TxOptions{})
-	mark := pgcommit.QueueMark(&b)
+	mark := &pgcommit.Mark{}
+	pgcommit.QueueMark(&b, mark)
 	results := conn.SendBatch(t.Context(), &b)
 	tx := results.Tx()
 	if err := results.Close(); err != nil {

@@ -283,6 +283,12 @@ func IsStandby(server *pgconn.PgError) bool {
 		(server.Routine == "call_bool_check_hook" || server.Routine == "get_relation_info")
 }
 
+// StatementGone reports whether a statement was refused because it is not prepared, or no longer as it was.
+func StatementGone(server *pgconn.PgError) bool {
+	return server.Code == codeNoSuchStatement ||
+		server.Code == CodeUnsupported && server.Routine == "RevalidateCachedQuery"
+}
+
 // staleFrom reads the DETAIL that fencepost.enter and the trigger of a protected table give with this SQLSTATE.
 func staleFrom(server *pgconn.PgError) error {
 	var detail struct {

@@ -44,10 +44,11 @@ func Pipeline(ctx context.Context, conn *pgx.Conn, verb string, queue func(*pgx.
 	return pgerr.Interpret(ctx, verb, err, !Unprepared(err)) // unprepared, nothing but BEGIN can have been sent
 }
 
-// Unprepared reports whether a batch failed before its statements were sent.
+// Unprepared reports whether a batch, or a statement of [AskDirect], failed before its statements were sent.
 func Unprepared(err error) bool {
 	var preparing pgx.ErrPreprocessingBatch
-	return errors.As(err, &preparing)
+	var before *unsent
+	return errors.As(err, &preparing) || errors.As(err, &before)
 }
 
 // Waited reports whether a commit waited for its synchronous standby, as far as [Notices] shows. unsynced is the count

@@ -2,16 +2,18 @@
 -- reach it, also for this library's Go code.
 --
 -- The caller's search_path has no effect: every name is schema-qualified, and every function either pins its
--- search_path or names schemas throughout (guard, enter, *_marked). The functions run with their owner's rights. An
+-- search_path or names schemas throughout (guard, enter, claim_now, *_marked). The functions run with their owner's rights. An
 -- application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(1, true);
 
+-- A resource has 1 to 1024 bytes, and a token is positive. The functions that write the table see to that. PostgreSQL
+-- reads the text of a CHECK again for each statement that writes a row, which would cost each claim 6 µs.
 CREATE TABLE fencepost.fence (
-    resource   text COLLATE "C" PRIMARY KEY CHECK (pg_catalog.octet_length(resource) BETWEEN 1 AND 1024),
-    token      bigint NOT NULL CHECK (token > 0),
+    resource   text COLLATE "C" PRIMARY KEY,
+    token      bigint NOT NULL,
     nonce      uuid NOT NULL,
     label      text NOT NULL,
     claimed_at timestamptz NOT NULL
@@ -117,6 +119,47 @@ BEGIN
         END IF;
         -- A rival that did not pass the gate inserted the row meanwhile: look again.
     END LOOP;
+END
+$body$;
+-- +goose StatementEnd
+
+-- claim_now is claim for a statement that commits by itself. It does not wait for other transactions: claimed is NULL if
+-- claim would have to wait at the gate, and then nothing has been claimed. The same goes for a statement that is not
+-- READ COMMITTED: it takes a transaction that says so. A lock that somebody has taken beside the gate ends it after a
+-- short time with 55P03. It names schemas as guard does.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.claim_now(
+    resource text, token bigint, nonce uuid, label text DEFAULT '',
+    OUT claimed boolean, OUT current bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms'
+AS $body$
+DECLARE
+    set pg_catalog.text; -- an assignment costs less than a statement
+BEGIN
+    IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed'
+        OR NOT pg_catalog.pg_try_advisory_xact_lock(
+            1179534160, pg_catalog.hashtext(claim_now.resource COLLATE pg_catalog."C")) THEN
+        RETURN;
+    END IF;
+    IF pg_catalog.current_setting('synchronous_commit')
+        OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
+        set := pg_catalog.set_config('synchronous_commit', 'on', true); -- see claim
+    END IF;
+    -- The usual case of claim: the fence is there, and below the token.
+    UPDATE fencepost.fence AS f
+       SET token = claim_now.token, nonce = claim_now.nonce, label = coalesce(claim_now.label, ''),
+           claimed_at = pg_catalog.clock_timestamp()
+     WHERE f.resource OPERATOR(pg_catalog.=) claim_now.resource COLLATE pg_catalog."C"
+       AND f.token OPERATOR(pg_catalog.<) claim_now.token
+       AND claim_now.token OPERATOR(pg_catalog.-) f.token OPERATOR(pg_catalog.<=) 1099511627776
+       AND claim_now.nonce IS NOT NULL; -- claim refuses that
+    IF FOUND THEN
+        claimed := true;
+        current := claim_now.token;
+        RETURN;
+    END IF;
+    SELECT c.claimed, c.current INTO claimed, current FROM fencepost.claim(
+        claim_now.resource, claim_now.token, claim_now.nonce, claim_now.label) AS c;
 END
 $body$;
 -- +goose StatementEnd
@@ -363,6 +406,7 @@ $body$;
 REVOKE ALL ON FUNCTION fencepost.refuse_encoding() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.claim_now(text, bigint, uuid, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.entered_text(text, bigint, uuid) FROM PUBLIC;
@@ -373,6 +417,8 @@ REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC
 COMMENT ON FUNCTION fencepost.refuse_encoding() IS 'raises ZF002: the session''s client_encoding is not UTF8';
 COMMENT ON FUNCTION fencepost.claim(text, bigint, uuid, text) IS
     'raises the fence of a resource to a token above it; the same claim again is claimed again';
+COMMENT ON FUNCTION fencepost.claim_now(text, bigint, uuid, text) IS
+    'claim in a statement that commits by itself, if that need not wait';
 COMMENT ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) IS
     'claim for several resources, without waiting: a resource whose gate another transaction has is left out';
 COMMENT ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) IS
@@ -416,6 +462,7 @@ DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
 DROP FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text);
+DROP FUNCTION fencepost.claim_now(text, bigint, uuid, text);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
 DROP FUNCTION fencepost.refuse_encoding();
 DROP TABLE fencepost.fence;

@@ -59,7 +59,8 @@ AS $body$
 DECLARE
     set pg_catalog.text; -- an assignment costs less than a statement
 BEGIN
-    PERFORM FROM fencepost.fence AS f
+    SELECT (SELECT l.incarnation FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born)
+      INTO incarnation FROM fencepost.fence AS f
       WHERE f.resource OPERATOR(pg_catalog.=) enter_marked.resource COLLATE pg_catalog."C"
         AND f.token OPERATOR(pg_catalog.=) enter_marked.token AND f.nonce OPERATOR(pg_catalog.=) enter_marked.nonce
         AND pg_catalog.pg_advisory_xact_lock_shared(
@@ -75,8 +76,6 @@ BEGIN
             fencepost.entered_text(enter_marked.resource, enter_marked.token, enter_marked.nonce),
             pg_catalog.current_setting('fencepost.entered', true)), true));
     xid := pg_catalog.pg_current_xact_id();
-    SELECT l.incarnation INTO incarnation
-      FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born;
 END
 $body$;
 -- +goose StatementEnd
@@ -109,7 +108,9 @@ BEGIN
      WHERE f.resource OPERATOR(pg_catalog.=) claim_marked.resource COLLATE pg_catalog."C"
        AND f.token OPERATOR(pg_catalog.<) claim_marked.token
        AND claim_marked.token OPERATOR(pg_catalog.-) f.token OPERATOR(pg_catalog.<=) 1099511627776
-       AND claim_marked.nonce IS NOT NULL; -- claim refuses that
+       AND claim_marked.nonce IS NOT NULL -- claim refuses that
+       RETURNING (SELECT l.incarnation FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born)
+       INTO incarnation;
     IF FOUND THEN
         claimed := true;
         current := claim_marked.token;
@@ -121,6 +122,8 @@ BEGIN
         END IF;
         -- A claim that had been made before has not locked the row.
         PERFORM fencepost.guard(claim_marked.resource, claim_marked.token, claim_marked.nonce);
+        SELECT l.incarnation INTO incarnation
+          FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born;
     END IF;
     set := pg_catalog.concat(
         pg_catalog.set_config('idle_in_transaction_session_timeout', max_idle::pg_catalog.text, true),
@@ -129,8 +132,59 @@ BEGIN
             fencepost.entered_text(claim_marked.resource, claim_marked.token, claim_marked.nonce),
             pg_catalog.current_setting('fencepost.entered', true)), true));
     xid := pg_catalog.pg_current_xact_id();
-    SELECT l.incarnation INTO incarnation
-      FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born;
+END
+$body$;
+-- +goose StatementEnd
+
+-- draw_marked opens a guarded transaction that excludes others by an advisory lock, and draws its token by itself: it
+-- takes the lock, claims the token one above the fence's, and does what enter_marked does, in one call. The claim takes
+-- effect with everything else when the transaction commits. It does not wait for other transactions: token is NULL if
+-- the lock or the gate is taken, and also if the fence carries the highest token. Nothing has been claimed then. A lock
+-- that somebody has taken beside the gate ends it after a short time with 55P03.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.draw_marked(
+    resource text, nonce uuid, label text, key bigint, max_idle integer,
+    OUT token bigint, OUT xid text, OUT incarnation uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms'
+AS $body$
+DECLARE
+    set pg_catalog.text; -- an assignment costs less than a statement
+BEGIN
+    IF NOT pg_catalog.pg_try_advisory_xact_lock(draw_marked.key)
+        OR NOT pg_catalog.pg_try_advisory_xact_lock(
+            1179534160, pg_catalog.hashtext(draw_marked.resource COLLATE pg_catalog."C")) THEN
+        RETURN;
+    END IF;
+    IF pg_catalog.current_setting('synchronous_commit')
+        OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
+        set := pg_catalog.set_config('synchronous_commit', 'on', true); -- see claim
+    END IF;
+    -- A statement of its own: it sees what was committed before the lock and the gate were passed.
+    UPDATE fencepost.fence AS f
+       SET token = f.token OPERATOR(pg_catalog.+) 1, nonce = draw_marked.nonce, label = coalesce(draw_marked.label, ''),
+           claimed_at = pg_catalog.clock_timestamp()
+     WHERE f.resource OPERATOR(pg_catalog.=) draw_marked.resource COLLATE pg_catalog."C"
+       AND f.token OPERATOR(pg_catalog.<) 9223372036854775807
+       AND draw_marked.nonce IS NOT NULL -- claim refuses that
+       RETURNING f.token,
+           (SELECT l.incarnation FROM fencepost.incarnation AS l WHERE l.xmin OPERATOR(pg_catalog.=) l.born)
+       INTO token, incarnation;
+    IF token IS NULL THEN
+        SELECT c.current, l.incarnation INTO token, incarnation
+          FROM fencepost.claim(draw_marked.resource, 1, draw_marked.nonce, draw_marked.label) AS c
+          LEFT JOIN fencepost.incarnation AS l ON l.xmin OPERATOR(pg_catalog.=) l.born
+         WHERE c.claimed;
+        IF token IS NULL THEN
+            RETURN;
+        END IF;
+    END IF;
+    set := pg_catalog.concat(
+        pg_catalog.set_config('idle_in_transaction_session_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('tcp_user_timeout', max_idle::pg_catalog.text, true),
+        pg_catalog.set_config('fencepost.entered', pg_catalog.concat(
+            fencepost.entered_text(draw_marked.resource, draw_marked.token, draw_marked.nonce),
+            pg_catalog.current_setting('fencepost.entered', true)), true));
+    xid := pg_catalog.pg_current_xact_id();
 END
 $body$;
 -- +goose StatementEnd
@@ -172,6 +226,7 @@ REVOKE ALL ON FUNCTION fencepost.begin_incarnation() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.mark() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter_marked(text, bigint, uuid, integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.draw_marked(text, uuid, text, bigint, integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.settle(text, uuid) FROM PUBLIC;
 
 COMMENT ON FUNCTION fencepost.begin_incarnation() IS
@@ -181,6 +236,8 @@ COMMENT ON FUNCTION fencepost.enter_marked(text, bigint, uuid, integer) IS
     'opens a guarded transaction: enter, mark, and the longest that it may be idle, in milliseconds';
 COMMENT ON FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer) IS
     'opens a guarded transaction that makes its own claim, if that need not wait: claim and enter_marked';
+COMMENT ON FUNCTION fencepost.draw_marked(text, uuid, text, bigint, integer) IS
+    'opens a guarded transaction under an advisory lock, if that need not wait: the next token, and enter_marked';
 COMMENT ON FUNCTION fencepost.settle(text, uuid) IS
     'tells what became of a marked transaction: committed, aborted, in progress or unknown';
 
@@ -189,6 +246,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(2, false);
 
 LOCK TABLE fencepost.incarnation IN ACCESS EXCLUSIVE MODE;
+DROP FUNCTION fencepost.draw_marked(text, uuid, text, bigint, integer);
 DROP FUNCTION fencepost.claim_marked(text, bigint, uuid, text, integer);
 DROP FUNCTION fencepost.enter_marked(text, bigint, uuid, integer);
 DROP FUNCTION fencepost.settle(text, uuid);

@@ -31,6 +31,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $body$
     VALUES
         ('application', true, 'fencepost.claim(text, bigint, uuid, text)'),
+        ('application', true, 'fencepost.claim_now(text, bigint, uuid, text)'),
         ('application', true, 'fencepost.claim_all(text[], bigint[], uuid[], text)'),
         ('application', true, 'fencepost.guard(text, bigint, uuid)'),
         ('application', true, 'fencepost.enter(text, bigint, uuid)'),
@@ -39,6 +40,7 @@ AS $body$
         ('application', true, 'fencepost.mark()'),
         ('application', true, 'fencepost.enter_marked(text, bigint, uuid, integer)'),
         ('application', true, 'fencepost.claim_marked(text, bigint, uuid, text, integer)'),
+        ('application', true, 'fencepost.draw_marked(text, uuid, text, bigint, integer)'),
         ('application', true, 'fencepost.settle(text, uuid)'),
         ('application', true, 'fencepost.once_look(text, text, text, bytea)'),
         ('application', true, 'fencepost.once_begin(text, text, text, bytea)'),
@@ -261,7 +263,7 @@ AS $body$
          UNION ALL
         SELECT 'it runs under the caller''s search_path', 'SET search_path = pg_catalog, pg_temp'
          WHERE f.proname NOT IN ('begin_migration', 'guard', 'enter', 'entered_text', 'entered_setting', 'enter_marked',
-               'claim_marked', 'check_write')
+               'claim_now', 'claim_marked', 'draw_marked', 'check_write')
            AND f.proname !~ '^protection_[0-9a-f]{32}$' -- protection_problems looks at these
            -- The second was made under quote_all_identifiers = on.
            AND NOT coalesce(f.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp',
