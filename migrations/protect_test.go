@@ -266,7 +266,7 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	}
 	for range 2 {
 		up(t, db, opts)
-		const wanted = "begin_incarnation,claim,claim_all,claim_marked,claim_now,draw_marked,enter,enter_all,enter_marked,guard,mark,once_begin,once_end,once_look,once_purge,protection_rule,settle"
+		const wanted = "begin_incarnation,claim,claim_all,claim_marked,claim_now,draw,draw_marked,enter,enter_all,enter_marked,guard,mark,once_begin,once_end,once_look,once_purge,protection_rule,settle"
 		if functions, tables := rights(app); functions.String != wanted || tables != 1 {
 			t.Errorf("the application may call %s, and use %d tables", functions.String, tables)
 		}

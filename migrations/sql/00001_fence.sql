@@ -19,6 +19,10 @@ CREATE TABLE fencepost.fence (
     claimed_at timestamptz NOT NULL
 ) WITH (fillfactor = 80);
 
+-- What operators see of the fences. The nonce stays out: with it, anybody who may enter can write in the holder's name.
+CREATE VIEW fencepost.fences AS
+SELECT f.resource, f.token, f.label, f.claimed_at FROM fencepost.fence AS f;
+
 COMMENT ON TABLE fencepost.fence IS
     'the highest token claimed per resource; written by the functions fencepost.claim* alone, never deleted';
 
@@ -160,6 +164,41 @@ BEGIN
     END IF;
     SELECT c.claimed, c.current INTO claimed, current FROM fencepost.claim(
         claim_now.resource, claim_now.token, claim_now.nonce, claim_now.label) AS c;
+END
+$body$;
+-- +goose StatementEnd
+
+-- draw claims the token one above the fence's and returns it, for callers that get no token from elsewhere. The same
+-- nonce draws the same token, as long as no other claim has followed: a caller whose reply was lost can draw again. NULL
+-- means that the fence carries the highest token there is.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.draw(resource text, nonce uuid, label text DEFAULT '') RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    claimed boolean;
+    current bigint;
+    drawn   bigint := 1;
+BEGIN
+    -- Any fence refuses this claim. It has passed the gate by then, so nobody changes the fence before the next one.
+    SELECT c.claimed, c.current INTO claimed, current
+      FROM fencepost.claim(draw.resource, 1, draw.nonce, draw.label) AS c;
+    IF NOT claimed THEN
+        IF EXISTS (SELECT FROM fencepost.fence AS f
+                    WHERE f.resource = draw.resource COLLATE "C" AND f.nonce = draw.nonce) THEN
+            drawn := current;
+        ELSIF current < 9223372036854775807 THEN
+            drawn := current + 1;
+        ELSE
+            RETURN NULL;
+        END IF;
+        SELECT c.claimed INTO claimed FROM fencepost.claim(draw.resource, drawn, draw.nonce, draw.label) AS c;
+        IF NOT claimed THEN
+            RAISE EXCEPTION USING ERRCODE = '40001',
+                MESSAGE = 'the fence was raised after this transaction''s snapshot', HINT = 'Draw again.';
+        END IF;
+    END IF;
+    RETURN drawn;
 END
 $body$;
 -- +goose StatementEnd
@@ -407,6 +446,7 @@ REVOKE ALL ON FUNCTION fencepost.refuse_encoding() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim_now(text, bigint, uuid, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.draw(text, uuid, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.guard(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.entered_text(text, bigint, uuid) FROM PUBLIC;
@@ -414,11 +454,14 @@ REVOKE ALL ON FUNCTION fencepost.entered_setting(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC;
 
+COMMENT ON VIEW fencepost.fences IS 'for operators: who claimed each resource last, and when';
 COMMENT ON FUNCTION fencepost.refuse_encoding() IS 'raises ZF002: the session''s client_encoding is not UTF8';
 COMMENT ON FUNCTION fencepost.claim(text, bigint, uuid, text) IS
     'raises the fence of a resource to a token above it; the same claim again is claimed again';
 COMMENT ON FUNCTION fencepost.claim_now(text, bigint, uuid, text) IS
     'claim in a statement that commits by itself, if that need not wait';
+COMMENT ON FUNCTION fencepost.draw(text, uuid, text) IS
+    'claims the token one above the fence, and returns it; the same nonce draws the same token';
 COMMENT ON FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text) IS
     'claim for several resources, without waiting: a resource whose gate another transaction has is left out';
 COMMENT ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) IS
@@ -461,8 +504,10 @@ DROP FUNCTION fencepost.entered_setting(text);
 DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
+DROP FUNCTION fencepost.draw(text, uuid, text);
 DROP FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text);
 DROP FUNCTION fencepost.claim_now(text, bigint, uuid, text);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
 DROP FUNCTION fencepost.refuse_encoding();
+DROP VIEW fencepost.fences;
 DROP TABLE fencepost.fence;

@@ -16,6 +16,10 @@ CREATE TABLE fencepost.ledger (
 );
 CREATE INDEX ledger_done_at ON fencepost.ledger (namespace, done_at);
 
+-- What operators see of the ledger. Requests and results stay out, because they are the application's data.
+CREATE VIEW fencepost.keys AS
+SELECT l.namespace, l.key, l.resource, l.done_at FROM fencepost.ledger AS l;
+
 COMMENT ON TABLE fencepost.ledger IS
     'idempotency keys, each with the result of its work; written by the functions fencepost.once_* alone';
 
@@ -152,6 +156,7 @@ REVOKE ALL ON FUNCTION fencepost.once_begin(text, text, text, bytea) FROM PUBLIC
 REVOKE ALL ON FUNCTION fencepost.once_end(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.once_purge(text, interval, integer) FROM PUBLIC;
 
+COMMENT ON VIEW fencepost.keys IS 'for operators: which idempotency keys have been used, and when';
 COMMENT ON FUNCTION fencepost.once_look(text, text, text, bytea) IS
     'returns the result of a key''s work as JSON text; NULL if none has been committed';
 COMMENT ON FUNCTION fencepost.once_begin(text, text, text, bytea) IS
@@ -186,4 +191,5 @@ DROP FUNCTION fencepost.once_purge(text, interval, integer);
 DROP FUNCTION fencepost.once_end(text, text, text);
 DROP FUNCTION fencepost.once_begin(text, text, text, bytea);
 DROP FUNCTION fencepost.once_look(text, text, text, bytea);
+DROP VIEW fencepost.keys;
 DROP TABLE fencepost.ledger;

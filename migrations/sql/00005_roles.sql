@@ -14,14 +14,6 @@
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(5, true);
 
--- What operators see of the fences. The nonce stays out: with it, anybody who may enter can write in the holder's name.
-CREATE VIEW fencepost.fences AS
-SELECT f.resource, f.token, f.label, f.claimed_at FROM fencepost.fence AS f;
-
--- What operators see of the ledger. Requests and results stay out, because they are the application's data.
-CREATE VIEW fencepost.keys AS
-SELECT l.namespace, l.key, l.resource, l.done_at FROM fencepost.ledger AS l;
-
 -- rights lists the functions that roles other than the schema's owner may call: for whom they are, and whether they run
 -- with the owner's rights (definer). All other functions are the owner's own. The grants, verify and repair all follow
 -- this list.
@@ -32,6 +24,7 @@ AS $body$
     VALUES
         ('application', true, 'fencepost.claim(text, bigint, uuid, text)'),
         ('application', true, 'fencepost.claim_now(text, bigint, uuid, text)'),
+        ('application', true, 'fencepost.draw(text, uuid, text)'),
         ('application', true, 'fencepost.claim_all(text[], bigint[], uuid[], text)'),
         ('application', true, 'fencepost.guard(text, bigint, uuid)'),
         ('application', true, 'fencepost.enter(text, bigint, uuid)'),
@@ -352,8 +345,6 @@ END
 $body$;
 -- +goose StatementEnd
 
-COMMENT ON VIEW fencepost.fences IS 'for operators: who claimed each resource last, and when';
-COMMENT ON VIEW fencepost.keys IS 'for operators: which idempotency keys have been used, and when';
 COMMENT ON FUNCTION fencepost.rights() IS 'the functions that are for others than the schema''s owner, and for whom';
 COMMENT ON FUNCTION fencepost.grant_application(regrole) IS
     'grants a role what a program needs that writes under claims';
@@ -387,5 +378,3 @@ DROP FUNCTION fencepost.grant_operator(regrole);
 DROP FUNCTION fencepost.grant_owner(regrole);
 DROP FUNCTION fencepost.grant_application(regrole);
 DROP FUNCTION fencepost.rights();
-DROP VIEW fencepost.keys;
-DROP VIEW fencepost.fences;
