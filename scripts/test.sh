@@ -2,9 +2,9 @@
 # Runs tests with the race detector on real servers, and prints how many tests used them, so that a build whose
 # integration tests all skipped does not look green.
 #
-#   scripts/test.sh [go test arguments]       (default: all packages of the library, the benchmarks and the tool)
+#   scripts/test.sh [go test arguments]       (default: all packages of the library, the benchmarks, the tool and otelfencepost)
 #
-# The three modules are tested as one workspace, so a package is named by its folder, in whichever module it is.
+# The four modules are tested as one workspace, so a package is named by its folder, in whichever module it is.
 #
 # At the end it names the ten slowest tests. FENCEPOST_TEST_BINARIES is how many test binaries run at the same time,
 # each with servers of its own: 2 unless it is set. With 1 a test shares the machine only with the tests of its own
@@ -45,11 +45,11 @@ export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
 
 # Made for this run only: a workspace that stays in the tree would hide what is missing in a module's own go.mod.
 export GOWORK=$workspace/go.work
-go work init . ./bench ./cmd/fencepost
+go work init . ./bench ./cmd/fencepost ./otelfencepost
 
 # The longest come first, so that none of them runs alone at the end.
 [ $# -gt 0 ] || set -- ./migrations . ./lease ./cmd/fencepost/internal/conformance ./internal/services ./fence \
-	./internal/lint ./advisory ./internal/pgbatch ./bench/... ./cmd/fencepost/... ./...
+	./internal/lint ./advisory ./internal/pgbatch ./bench/... ./cmd/fencepost/... ./otelfencepost/... ./...
 
 verbose=
 for arg in "$@"; do

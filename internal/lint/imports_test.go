@@ -13,6 +13,7 @@ const (
 
 	toolModule  = module + "/cmd/fencepost"
 	benchModule = module + "/bench"
+	otelModule  = module + "/otelfencepost"
 	// testKit is imported by the tests of users, and may have what ours have.
 	testKit = module + "/fenceposttest"
 )
@@ -108,8 +109,9 @@ func TestNestedModulesDependOnTheRootAndNotTheReverse(t *testing.T) {
 		folder string
 		never  []string
 	}{
-		{".", []string{benchModule, toolModule}},
-		{"bench", []string{toolModule}},
+		{".", []string{benchModule, toolModule, otelModule}},
+		{"bench", []string{toolModule, otelModule}},
+		{"otelfencepost", []string{toolModule, benchModule}},
 	} {
 		for path, p := range list(t, tt.folder, "./...") {
 			for _, imported := range p.Imports {
@@ -137,7 +139,9 @@ func fromRoot() []string {
 
 func TestNestedModulesUseThePublicPackagesAndTheTestKit(t *testing.T) {
 	t.Parallel()
-	for folder, own := range map[string]string{"bench": benchModule, "cmd/fencepost": toolModule} {
+	for folder, own := range map[string]string{
+		"bench": benchModule, "cmd/fencepost": toolModule, "otelfencepost": otelModule,
+	} {
 		for path, p := range list(t, folder, "./...") {
 			for _, imported := range p.Imports {
 				beside := imported == own || strings.HasPrefix(imported, own+"/") || strings.HasPrefix(imported, benchModule+"/")
