@@ -14,8 +14,12 @@ help: ## list the targets
 	@echo "  ARGS='...' is passed on by demo, compare, comparison, test and bench."
 
 .PHONY: build
-build: ## build the command-line tool as bin/fencepost
-	@go build -C cmd/fencepost -o '$(CURDIR)/bin/fencepost' .
+build: ## build the command-line tool as bin/fencepost: static, with its version, commit and date
+	@scripts/build.sh bin/fencepost
+
+.PHONY: image
+image: ## build the image of the tool, fencepost:local, from what this machine has (docker)
+	@scripts/tool-image.sh $(ARGS)
 
 .PHONY: demo
 demo: build ## show on real servers that PostgreSQL refuses a stale writer

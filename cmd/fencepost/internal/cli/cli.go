@@ -26,6 +26,7 @@ type commands struct {
 	Grant       grantCommand       `cmd:"" help:"Grant roles what they need: an application's, an operator's, or that of an owner of tables."`
 	Migrate     migrateCommand     `cmd:"" help:"Create, remove or look at fencepost's schema in a database."`
 	Protect     protectCommand     `cmd:"" help:"Protect tables: write migrations for it, do it at once, or check that it is so."`
+	Reference   referenceCommand   `cmd:"" hidden:"" help:"Print the documents about this program."`
 	Run         runCommand         `cmd:"" help:"Run a program under a lease, as flock or consul lock do."`
 	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
 }

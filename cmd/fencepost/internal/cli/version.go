@@ -31,7 +31,7 @@ func (c *versionCommand) Run(_ context.Context, std *streams) error {
 	}
 	text := "fencepost " + v.Version
 	if v.Revision != "" {
-		text += " (" + v.Revision
+		text += " (" + v.Revision + ", " + v.Time
 		if v.Modified {
 			text += ", modified"
 		}

@@ -1,0 +1,64 @@
+package cli_test
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md and docs/fencepost.1")
+
+// The documents about the command line say what the commands say.
+func TestTheReferenceIsCurrent(t *testing.T) {
+	for format, path := range map[string]string{"markdown": "../../../../docs/cli.md", "man": "../../../../docs/fencepost.1"} {
+		want := mustRun(t, "reference", "--format", format)
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s is not what the commands say. "+
+				"Run in cmd/fencepost: go test ./internal/cli -run TestTheReferenceIsCurrent -update", path)
+		}
+	}
+}
+
+// Every command of --help has its place in both documents, with each flag of its own --help.
+func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
+	t.Parallel()
+	page, man := mustRun(t, "reference"), strings.ReplaceAll(mustRun(t, "reference", "--format=man"), `\-`, "-")
+	command := regexp.MustCompile(`(?m)^  (?:fencepost )?([a-z]+(?: [a-z]+)*)`)
+	_, list, _ := strings.Cut(mustRun(t, "--help"), "Commands:")
+	commands := command.FindAllStringSubmatch(list, -1)
+	if len(commands) < 8 {
+		t.Fatalf("--help has the commands %q: the test shows too little", commands)
+	}
+	for _, m := range commands {
+		words := strings.Fields(m[1])
+		_, section, found := strings.Cut(page, "\n## fencepost "+m[1]+"\n")
+		if !found || !strings.Contains(man, "\n.SS fencepost "+m[1]+"\n") {
+			t.Errorf("%q has no section", words)
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		help := mustRun(t, append(words, "--help")...)
+		_, flags, _ := strings.Cut(help, "Flags:")
+		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--(?:\[no-\])?([a-z-]+)`).FindAllStringSubmatch(flags, -1) {
+			if flag[1] != "help" && (!strings.Contains(section, flag[1]) || !strings.Contains(man, flag[1])) {
+				t.Errorf("%q: --%s is not in the reference", words, flag[1])
+			}
+		}
+	}
+	// Nothing in the man page is a request that is not one of its own.
+	for line := range strings.Lines(man) {
+		if strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|B|br|nf|fi)\b`).MatchString(line) {
+			t.Errorf("the man page has the request %q", line)
+		}
+	}
+}
