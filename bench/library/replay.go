@@ -2,8 +2,6 @@ package library
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,9 +22,7 @@ func replayed(ctx context.Context, s Servers) (measure.Candidate, error) {
 		resource := fmt.Sprintf("replayed-%d", worker)
 		acquire, release := pair.acquire.of(resource), pair.release.of(resource)
 		return func(ctx context.Context) error {
-			var random [16]byte
-			_, _ = rand.Read(random[:]) // never fails
-			nonce := any(hex.EncodeToString(random[:]))
+			nonce := newNonce()
 			if err := s.Redis.Do(ctx, acquire.under(nonce)...).Err(); err != nil {
 				return err
 			}
@@ -96,7 +92,7 @@ func (r recorded) of(resource string) recorded {
 }
 
 // under returns the command's arguments with another nonce.
-func (r recorded) under(nonce any) []any {
+func (r recorded) under(nonce string) []any {
 	command := make([]any, len(r.command))
 	for i, argument := range r.command {
 		if argument == any(r.nonce) {

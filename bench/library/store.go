@@ -45,7 +45,11 @@ func store(ctx context.Context, s Servers) (measure.Comparison, error) {
 	}
 	do.Target = 0.6
 	lockedDo, err := doLocked(ctx, s, locker)
-	c.Candidates = []measure.Candidate{hand, do, lockedDo, acquire(fenced)}
+	if err != nil {
+		return c, err
+	}
+	sent, err := sentStore(ctx, s)
+	c.Candidates = append([]measure.Candidate{hand, do, lockedDo, acquire(fenced)}, sent...)
 	return c, err
 }
 
