@@ -82,10 +82,12 @@ func TestUsage(t *testing.T) {
 		"force without yes":     {[]string{"migrate", "down", "--force", "--database=" + nowhere}, 2, "", "add --yes"},
 		"address misplaced":     {[]string{"migrate", "up", nowhere}, 2, "", "unexpected argument"},
 		"keywords misplaced":    {[]string{"migrate", "up", "host=h password=hunter2"}, 2, "", "unexpected argument"},
-		"nobody listens":        {[]string{"migrate", "up", "--database=" + nowhere}, 1, "", "migrate up"},
-		"nobody to ask":         {[]string{"migrate", "status", "--database=" + nowhere}, 1, "", "read migration status"},
-		"nobody listens, JSON":  {[]string{"migrate", "up", "--json", "--database=" + nowhere}, 1, `"error":`, "migrate up"},
-		"nobody to take down":   {[]string{"migrate", "down", "--yes", "--json", "--database=" + nowhere}, 1, `"reverted":[]`, "migrate down"},
+		"nobody listens":        {[]string{"migrate", "up", "--database=" + nowhere}, 69, "", "migrate up"},
+		"nobody to ask":         {[]string{"migrate", "status", "--database=" + nowhere}, 69, "", "read migration status"},
+		"nobody listens, JSON":  {[]string{"migrate", "up", "--json", "--database=" + nowhere}, 69, `"error":`, "migrate up"},
+		"nobody to take down":   {[]string{"migrate", "down", "--yes", "--json", "--database=" + nowhere}, 69, `"reverted":[]`, "migrate down"},
+		"nobody to grant":       {[]string{"grant", "x", "--database=" + nowhere}, 69, "", "grant"},
+		"nobody to check":       {[]string{"protect", "--check", "--level=column", "a.b", "--database=" + nowhere}, 69, "", "look for the column"},
 		"a flag of another one": {[]string{"migrate", "up", "--yes", "--database=" + nowhere}, 2, "", "unknown flag --yes"},
 	} {
 		got := run(t, c.args...)

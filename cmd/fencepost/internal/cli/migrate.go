@@ -139,7 +139,7 @@ func (f *migrateFlags) withDatabase(fn func(db *sql.DB) error) (err error) {
 			err = errors.Join(err, fmt.Errorf("close the database: %w", closeErr))
 		}
 	}()
-	return fn(db)
+	return explained(fn(db))
 }
 
 // printMigrations writes one line per migration. If the list is empty after an error, it writes nothing.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/sqlfiles"
 )
 
@@ -30,7 +32,7 @@ func differencesOf(ctx context.Context, db *sql.DB, d *sqlfiles.Declaration) (li
 	for _, fn := range look {
 		problems, err := fn(ctx, db, d)
 		if err != nil {
-			return list, err
+			return list, whoMayLook(err)
 		}
 		for _, text := range problems {
 			list = append(list, difference{d.Quoted(), text})
@@ -40,6 +42,16 @@ func differencesOf(ctx context.Context, db *sql.DB, d *sqlfiles.Declaration) (li
 		}
 	}
 	return list, nil
+}
+
+// whoMayLook says what a role lacks that may not look.
+func whoMayLook(err error) error {
+	var server *pgconn.PgError
+	if errors.As(err, &server) && server.Code == "42501" {
+		return &statusError{exitUnavailable, fmt.Errorf(
+			"%w: the schema's owner lets a role look with \"fencepost grant --operator ROLE\"", err)}
+	}
+	return err
 }
 
 // columnSQL finds the table and, if it has one, its token column.

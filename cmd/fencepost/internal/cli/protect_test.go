@@ -243,6 +243,29 @@ func TestProtectCheckFindsWhatDiffers(t *testing.T) {
 	}
 }
 
+// What keeps the check from looking is not a difference: a pipeline can tell, and the error says what mends it.
+func TestProtectCheckSaysWhatKeepsItFromLooking(t *testing.T) {
+	t.Parallel()
+	check := func(url string) result {
+		return run(t, "protect", "--check", "--level=enforce", "--namespace=shop", "public.rate=rates", "--database="+url)
+	}
+	empty := testenv.EmptyDatabase(t)
+	const table = `CREATE TABLE public.rate (id int PRIMARY KEY, last_fencing_token bigint NOT NULL)`
+	mustExec(t, testenv.PoolOn(t, empty), table)
+	if got := check(empty); got.status != 69 || !strings.Contains(got.errOut, `run "fencepost migrate up"`) {
+		t.Errorf("without migrations: %+v", got)
+	}
+	url := testenv.Database(t)
+	mustExec(t, testenv.PoolOn(t, url), table)
+	stranger, _ := asRole(t, url, "_stranger")
+	if got := check(stranger); got.status != 69 || !strings.Contains(got.errOut, "fencepost grant --operator") {
+		t.Errorf("without rights: %+v", got)
+	}
+	if got := check(url); got.status != 1 || !strings.Contains(got.out, "it is not protected") { // the control
+		t.Errorf("as the owner: %+v", got)
+	}
+}
+
 func TestProtectUsage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
