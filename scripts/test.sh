@@ -19,33 +19,38 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+report=$(mktemp)
+workspace=$(mktemp -d)
+trap 'rm -rf "$report" "$workspace"' EXIT
+export FENCEPOST_TEST_REPORT=$report
+
+# Made for this run only: a workspace that stays in the tree would hide what is missing in a module's own go.mod.
+export GOWORK=$workspace/go.work
+go work init . ./bench ./cmd/fencepost ./otelfencepost
+
+# By default the race detector waits for a second when a process ends. A run has about 40 test binaries, and more child
+# processes. Their goroutines have ended by then: goleak looks for those that have not.
+export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
+
 how=(-race)
+race= # how the programs around the tests are built: as the tests are, so that no package is compiled twice
 if [ -n "${FENCEPOST_TEST_SUITE:-}" ]; then
 	scripts/images.sh "$FENCEPOST_TEST_SUITE"
 	# Without C, and so without the race detector, a binary runs with any C library.
 	export CGO_ENABLED=0 FENCEPOST_SERVICES=local
 	how=(-exec "$PWD/scripts/in-image.sh")
 else
-	way=$(scripts/ensure-services.sh test)
+	! command -v "$(go env CC)" >/dev/null || race=-race
+	way=$(GOFLAGS="$(go env GOFLAGS) $race" scripts/ensure-services.sh test)
 	if [ -n "$way" ]; then
 		# Pulled once for all test binaries, because a failing pull takes a long time.
 		export FENCEPOST_SERVICES=$way
 	fi
+	# initdb runs once for all of the installed servers.
+	mkdir "$workspace/clusters"
+	export FENCEPOST_CLUSTERS=$workspace/clusters
 fi
-
-report=$(mktemp)
-workspace=$(mktemp -d)
-trap 'rm -rf "$report" "$workspace"' EXIT
-go build -o "$workspace/slowest" ./internal/testenv/slowest
-export FENCEPOST_TEST_REPORT=$report
-
-# By default the race detector waits for a second when a process ends. A run has about 40 test binaries, and more child
-# processes. Their goroutines have ended by then: goleak looks for those that have not.
-export GORACE="atexit_sleep_ms=0 ${GORACE:-}"
-
-# Made for this run only: a workspace that stays in the tree would hide what is missing in a module's own go.mod.
-export GOWORK=$workspace/go.work
-go work init . ./bench ./cmd/fencepost ./otelfencepost
+go build ${race:+"$race"} -o "$workspace/slowest" ./internal/testenv/slowest
 
 # The longest come first, so that none of them runs alone at the end.
 [ $# -gt 0 ] || set -- ./migrations . ./lease ./cmd/fencepost/internal/conformance ./internal/services ./fence \

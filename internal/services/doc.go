@@ -14,7 +14,8 @@
 //     Redis; default redis-server, else valkey-server.
 //
 // PostgreSQL's data is kept in memory (/dev/shm, or a tmpfs of the container) if it need not be durable and a gigabyte
-// is free.
+// is free. If FENCEPOST_CLUSTERS names an empty folder, installed programs make their first data only once: the result
+// of initdb is kept there and copied. The caller removes the folder.
 //
 // FENCEPOST_SERVICES set to url, docker or local forces that way. If no way works, the error is an [*UnavailableError]
 // that names each way and why it did not work.

@@ -3,14 +3,11 @@ package services
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -117,7 +114,7 @@ func (l *local) startPostgres(
 	s := &localPostgres{l: l, bin: bin, dir: dir, password: randomPassword(), args: spec.args}
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
-	if s.data, err = l.initdb(ctx, bin, dir, home, s.password); err != nil {
+	if s.data, err = l.newCluster(ctx, bin, dir, home, s.password); err != nil {
 		return nil, "", "", err
 	}
 	own(s)
@@ -127,9 +124,6 @@ func (l *local) startPostgres(
 		version, err = s.run(ctx)
 		return s.now, err
 	})
-	if err == nil {
-		err = fewRounds(ctx, postgresURL(s.port, s.password), s.password)
-	}
 	return s, postgresURL(s.port, s.password), version + ", local binary " + filepath.Join(bin, "postgres"), err
 }
 
@@ -194,26 +188,6 @@ func (l *local) askUntilReady(ctx context.Context, p *serverProcess, address str
 		return "", p.failure(err)
 	}
 	return version, nil
-}
-
-func (l *local) initdb(ctx context.Context, bin, dir, home, password string) (data string, err error) {
-	secret := filepath.Join(dir, "password")
-	if err := l.file(secret, password+"\n"); err != nil {
-		return "", err
-	}
-	data = filepath.Join(home, "data")
-	cmd := processSpec{
-		path: filepath.Join(bin, "initdb"), dir: dir, user: l.user,
-		args: []string{
-			"-D", data, "-U", postgresUser, "--pwfile", secret, "--auth", "scram-sha-256",
-			"--encoding", "UTF8", "--locale", "C", "--no-sync",
-		},
-	}.command(ctx)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("running initdb: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return data, os.Remove(secret)
 }
 
 func postgresURL(port int, password string) string {

@@ -62,3 +62,46 @@ func hurtPostgres(t *testing.T) {
 		t.Errorf("an unlogged table has %d rows after a crash, %v", n, err)
 	}
 }
+
+// TestClustersAreCopiedAndHaveTheirOwnPasswords includes the control: without the folder nothing is copied, and so the
+// server has another system identifier.
+func TestClustersAreCopiedAndHaveTheirOwnPasswords(t *testing.T) {
+	mustServe(t, services.WayLocal)
+	t.Setenv("FENCEPOST_CLUSTERS", t.TempDir())
+	first, password := identify(t)
+	copied, other := identify(t)
+	if copied != first {
+		t.Errorf("the second server is no copy: its identifier is %s, not %s", copied, first)
+	}
+	if other == password {
+		t.Error("both servers have one password")
+	}
+	t.Setenv("FENCEPOST_CLUSTERS", "")
+	if fresh, _ := identify(t); fresh == first {
+		t.Errorf("without a folder a server was copied: its identifier is %s", fresh)
+	}
+}
+
+// identify starts a server and returns its system identifier, and the password that opens it.
+func identify(t *testing.T) (identifier, password string) {
+	t.Helper()
+	p, err := services.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	}()
+	conn, err := pgx.Connect(t.Context(), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	const ask = "SELECT system_identifier::text FROM pg_control_system()"
+	if err := conn.QueryRow(t.Context(), ask).Scan(&identifier); err != nil {
+		t.Fatal(err)
+	}
+	return identifier, conn.Config().Password
+}

@@ -13,8 +13,7 @@ import (
 )
 
 // fewRounds makes PostgreSQL store the password hashed with 1000 rounds of SCRAM instead of its default of 4096. For a
-// password that cannot be guessed that is as good, and tests make thousands of connections. One round would do, but
-// lib/pq requires a number with four digits. initdb accepts the hash only from PostgreSQL 14 on.
+// password that cannot be guessed that is as good, and tests make thousands of connections.
 func fewRounds(ctx context.Context, url, password string) error {
 	secret, err := scramSecret(password)
 	if err != nil {
@@ -25,14 +24,19 @@ func fewRounds(ctx context.Context, url, password string) error {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, "ALTER ROLE "+postgresUser+" PASSWORD '"+secret+"'"); err != nil {
+	if _, err := conn.Exec(ctx, alterPassword(secret)); err != nil {
 		return fmt.Errorf("setting the password: %w", err)
 	}
 	return nil
 }
 
+// alterPassword sets the password of the superuser, by what scramSecret returns.
+func alterPassword(secret string) string {
+	return "ALTER ROLE " + postgresUser + " PASSWORD '" + secret + "'"
+}
+
 // scramSecret returns what PostgreSQL stores for a password, in the form of RFC 5803. It contains nothing that needs
-// quoting.
+// quoting. One round would do, but lib/pq requires a number with four digits.
 func scramSecret(password string) (string, error) {
 	const rounds = 1000
 	salt := make([]byte, 16)

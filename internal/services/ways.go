@@ -16,6 +16,7 @@ const (
 	envPostgresImage = "FENCEPOST_POSTGRES_IMAGE"
 	envRedisImage    = "FENCEPOST_REDIS_IMAGE"
 	envRedisProgram  = "FENCEPOST_REDIS_PROGRAM"
+	envClusters      = "FENCEPOST_CLUSTERS"
 )
 
 // Way is a way to find or start servers.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // the "pgx" driver for migrations
 
 	"github.com/fencepost-pg/fencepost/internal/services"
@@ -21,6 +22,9 @@ import (
 
 // adminPatience bounds one CREATE or DROP DATABASE.
 const adminPatience = 2 * time.Minute
+
+// adminConns is how many databases are made and dropped at the same time.
+const adminConns = 4
 
 // databasePrefix starts the name of every database made here:
 // fencepost_test_<run>_<what>.
@@ -31,9 +35,10 @@ const databasePrefix = "fencepost_test_"
 // On a server named by address, databases of a killed run would stay forever. So each run holds an advisory lock, which
 // dies with the run, and drops the databases of runs whose lock is free.
 type postgresServer struct {
-	url  string
-	run  string    // this run's part of database names
-	lock *pgx.Conn // holds the run's lock
+	url   string
+	run   string        // this run's part of database names
+	lock  *pgx.Conn     // holds the run's lock
+	admin *pgxpool.Pool // to the server's first database; a new connection costs as much as a database
 	// strategy is the last clause of CREATE DATABASE. Copying the template's files takes a third of the time of copying
 	// its pages through the log, which is PostgreSQL's default from 15 on. But it needs checkpoints, and with fsync
 	// those take longer.
@@ -59,7 +64,19 @@ func openServer(ctx context.Context, s *services.Services) (*postgresServer, err
 	if err := errors.Join(conn.QueryRow(ctx, choose).Scan(&p.strategy), sweep(ctx, conn)); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
+	if p.admin, err = adminPool(ctx, p.url); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
 	return p, nil
+}
+
+func adminPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = adminConns
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // sweep drops the databases of runs that have died.
@@ -92,6 +109,7 @@ func sweep(ctx context.Context, conn *pgx.Conn) error {
 func (p *postgresServer) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), adminPatience)
 	defer cancel()
+	p.admin.Close()
 	var err error
 	if p.templateName != "" {
 		err = dropDatabase(ctx, p.lock, p.templateName)
@@ -105,7 +123,7 @@ func (p *postgresServer) create(ctx context.Context, template string) (string, e
 	if template == "" {
 		template = "template0"
 	}
-	err := p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(template)+p.strategy)
 		return err
 	})
@@ -118,7 +136,7 @@ func (p *postgresServer) create(ctx context.Context, template string) (string, e
 // createEncoded makes a database in a given encoding, with fencepost's migrations in it.
 func (p *postgresServer) createEncoded(ctx context.Context, encoding string) (string, error) {
 	name := p.newName()
-	err := p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err := p.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(
 			ctx,
 			"CREATE DATABASE "+quote(name)+" TEMPLATE template0 LOCALE 'C' ENCODING '"+encoding+"'"+p.strategy,
@@ -134,7 +152,7 @@ func (p *postgresServer) createEncoded(ctx context.Context, encoding string) (st
 func (p *postgresServer) newName() string { return databasePrefix + p.run + "_" + randomName() }
 
 func (p *postgresServer) drop(ctx context.Context, name string) error {
-	return p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return p.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return dropDatabase(ctx, conn, name)
 	})
 }
@@ -142,7 +160,7 @@ func (p *postgresServer) drop(ctx context.Context, name string) error {
 // keep renames a database so that no later run drops it.
 func (p *postgresServer) keep(ctx context.Context, name string) (string, error) {
 	kept := "fencepost_kept_" + strings.TrimPrefix(name, databasePrefix)
-	return kept, p.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	return kept, p.asAdmin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		// A database in use cannot be renamed, and PostgreSQL 13 does not wait for the sessions that it terminates.
 		for {
 			_, err := conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
@@ -193,15 +211,11 @@ func (p *postgresServer) urlOf(name string) string {
 	return u.String()
 }
 
-// admin runs fn on a new connection to the server's first database.
-func (p *postgresServer) admin(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
+// asAdmin runs fn on a connection to the server's first database.
+func (p *postgresServer) asAdmin(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, adminPatience)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, p.url)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(ctx, conn), conn.Close(ctx))
+	return p.admin.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return fn(ctx, conn.Conn()) })
 }
 
 func dropDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
