@@ -10,8 +10,8 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// The attributes. Those that the store's log has as well are named as there, after "fencepost."; docs/operating.md lists
-// both.
+// The attributes. Those that the store's log has as well are named as there, after "fencepost.". docs/operating.md
+// lists both.
 const (
 	keyResource  = attribute.Key("fencepost.resource")
 	keyResources = attribute.Key("fencepost.resources") // of a transaction under several leases

@@ -37,7 +37,9 @@ type (
 	call4[A, B, C, D any] = func(context.Context, A, B, C, D)
 )
 
-func chain4[A, B, C, D any](events []fencepost.Events, field func(fencepost.Events) call4[A, B, C, D]) call4[A, B, C, D] {
+func chain4[A, B, C, D any](
+	events []fencepost.Events, field func(fencepost.Events) call4[A, B, C, D],
+) call4[A, B, C, D] {
 	all := set(events, field, func(f call4[A, B, C, D]) bool { return f != nil })
 	if len(all) == 0 {
 		return nil

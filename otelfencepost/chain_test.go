@@ -43,7 +43,8 @@ func TestChainPassesEachEventOn(t *testing.T) {
 			args = append(args, reflect.New(kind.In(n)).Elem())
 		}
 		fields.Field(i).Call(args)
-		if !slices.Equal(told, []string{"a " + name, "b " + name}) || len(given[0]) != len(args) || len(given[1]) != len(args) {
+		all := slices.Equal(told, []string{"a " + name, "b " + name})
+		if !all || len(given[0]) != len(args) || len(given[1]) != len(args) {
 			t.Errorf("%s: %q, %d of %d arguments", name, told, len(given[0]), len(args))
 		}
 	}

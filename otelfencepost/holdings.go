@@ -47,13 +47,14 @@ type handOff struct {
 	from  trace.SpanContext
 }
 
-// handedOver returns the hand-off from the lease before to the lease that is held.
+// handedOver returns the hand-off from the lease before to the lease that is held. A grant follows the release that it
+// waited for. It may look earlier by as much as the handlers were called late, so the time is at least 0.
 func (h *history) handedOver() handOff {
 	at := h.before.until
-	if h.now.token == 0 || at.IsZero() || at.Before(h.now.asked) || at.After(h.now.since) {
+	if h.now.token == 0 || at.IsZero() || at.Before(h.now.asked) {
 		return handOff{}
 	}
-	return handOff{known: true, took: h.now.since.Sub(at), from: h.before.span}
+	return handOff{known: true, took: max(0, h.now.since.Sub(at)), from: h.before.span}
 }
 
 // begin adds a lease. more is by how much the number of held leases rises: 0 if a lease that was counted has ended
@@ -83,9 +84,12 @@ func (h *holdings) name(resource string, tok fencepost.Token, span trace.SpanCon
 	}
 }
 
-// end takes out a lease that was released after held, or lost. A token that was raised while the lease was held is above
-// the one at its grant. less is by how much the number of held leases falls. It returns nil if no begin was told.
-func (h *holdings) end(resource string, tok fencepost.Token, held *time.Duration) (l *holding, handed handOff, less int64) {
+// end takes out a lease that was released after held, or lost if held is nil. A token that was raised while the lease
+// was held is above the one at its grant. less is by how much the number of held leases falls. It returns nil if no
+// begin was told.
+func (h *holdings) end(
+	resource string, tok fencepost.Token, held *time.Duration,
+) (l *holding, handed handOff, less int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.resources[resource]

@@ -93,10 +93,10 @@ func (m *maker) count(name, unit, description string) metric.Int64Counter {
 	return c
 }
 
-func record(ctx context.Context, h metric.Float64Histogram, took time.Duration, attrs []attribute.KeyValue) {
-	h.Record(ctx, took.Seconds(), metric.WithAttributes(attrs...))
+func record(ctx context.Context, h metric.Float64Histogram, took time.Duration, attrs metric.MeasurementOption) {
+	h.Record(ctx, took.Seconds(), attrs)
 }
 
-func count(ctx context.Context, c metric.Int64Counter, attrs []attribute.KeyValue) {
-	c.Add(ctx, 1, metric.WithAttributes(attrs...))
+func count(ctx context.Context, c metric.Int64Counter, attrs metric.MeasurementOption) {
+	c.Add(ctx, 1, attrs)
 }

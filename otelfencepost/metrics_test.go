@@ -40,7 +40,7 @@ func TestWhatHappensIsExported(t *testing.T) {
 		{"fencepost_lease_hold_duration_seconds_count", "error_type", "stale", 1, 1},
 		{"fencepost_lease_handoff_duration_seconds_count", "store", "billing", 1, 1},
 		{"fencepost_lease_renewal_lag_seconds_count", "store", "billing", 1, 1},
-		{"fencepost_lease_renewal_lag_seconds_sum", "store", "billing", 1, 2},
+		{"fencepost_lease_renewal_lag_seconds_sum", "store", "billing", 1, 10},
 		{"fencepost_lease_lost_total", "fencepost_reason", "gone before its time", 1, 1},
 		{"fencepost_lease_lost_total", "fencepost_reason", "stale", 1, 1},
 		{"fencepost_token_reseeds_total", "store", "billing", 1, 1},

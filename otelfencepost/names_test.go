@@ -28,7 +28,8 @@ func TestTheLogAndTheTelemetryNameFactsAlike(t *testing.T) {
 		if line.exported != "" {
 			exported[line.exported] = true
 		}
-		if line.logged != "" && line.exported != "" && line.exported != "fencepost."+line.logged && line.exported != "error.type" {
+		both := line.logged != "" && line.exported != ""
+		if both && line.exported != "fencepost."+line.logged && line.exported != "error.type" {
 			t.Errorf("%s is called %s in the log", line.exported, line.logged)
 		}
 	}
@@ -42,6 +43,27 @@ func wantSame(t *testing.T, what string, used, listed map[string]bool) {
 	if len(got) == 0 || !slices.Equal(got, want) {
 		t.Errorf("%s has %q, and docs/operating.md lists %q", what, got, want)
 	}
+}
+
+// The README's code is the example's, so it compiles.
+func TestTheREADMEsCodeIsTheExamples(t *testing.T) {
+	t.Parallel()
+	page, example := squeezed(t, "README.md"), squeezed(t, "example_test.go")
+	_, code, _ := strings.Cut(page, "```go ")
+	code, _, _ = strings.Cut(code, " ```")
+	if code == "" || !strings.Contains(example, code) {
+		t.Errorf("this is in no example: %s", code)
+	}
+}
+
+// squeezed returns a file without indentation.
+func squeezed(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(string(text)), " ")
 }
 
 type names struct{ logged, exported string }

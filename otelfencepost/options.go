@@ -18,12 +18,12 @@ type Options struct {
 	Attributes []attribute.KeyValue
 	// SpanResources records the names of resources, and the texts of errors, in spans. Default false.
 	SpanResources bool
-	// MetricResource returns what metrics record of a resource's name, for example the part before its first colon. Each
-	// value is a time series for each metric. "" records nothing. It must be safe for concurrent use. Default: nothing is
-	// recorded.
+	// MetricResource returns what metrics record of a resource's name, for example the part before its first colon.
+	// Each value is a time series for each metric. "" records nothing. It must be safe for concurrent use. Default:
+	// nothing is recorded.
 	MetricResource func(resource string) string
-	// AdvisoryTx says that the events are for a [fencepost.AdvisoryTx]. Its leases are transactions, and no event tells of
-	// their end, so they are not counted as held. Default false: for a [fencepost.Store].
+	// AdvisoryTx says that the events are for a [fencepost.AdvisoryTx]. Its leases are transactions, and no event tells
+	// of their end, so they are not counted as held. Default false: for a [fencepost.Store].
 	AdvisoryTx bool
 }
 

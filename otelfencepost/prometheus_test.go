@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,7 +52,8 @@ func (s *scraped) fetch(t *testing.T) (text string, all samples) {
 	if err != nil || reply.StatusCode != http.StatusOK {
 		t.Fatalf("status %d, %v", reply.StatusCode, err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^(fencepost_\w+)(?:\{(.*)\})? (\S+)$`).FindAllStringSubmatch(string(body), -1) {
+	lines := regexp.MustCompile(`(?m)^(fencepost_\w+)(?:\{(.*)\})? (\S+)$`)
+	for _, m := range lines.FindAllStringSubmatch(string(body), -1) {
 		value, err := strconv.ParseFloat(m[3], 64)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func (all samples) sum(name, label, value string) (sum float64) {
 func (all samples) names() []string {
 	var names []string
 	for _, s := range all {
-		names = append(names, strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(s.name, "_bucket"), "_count"), "_sum"))
+		names = append(names, regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(s.name, ""))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

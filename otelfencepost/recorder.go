@@ -27,7 +27,9 @@ func New(opts *Options) (fencepost.Events, error) {
 	metrics.begin(context.Background(), o.Attributes)
 	r := &recorder{
 		opts: o, metrics: metrics, holdings: &holdings{resources: make(map[string]*history)},
-		spans: &spans{tracer: o.TracerProvider.Tracer(scope), attrs: o.Attributes, resources: o.SpanResources},
+		plain:    metric.WithAttributeSet(attribute.NewSet(o.Attributes...)),
+		database: metric.WithAttributeSet(attribute.NewSet(append([]attribute.KeyValue{postgresql}, o.Attributes...)...)),
+		spans:    &spans{tracer: o.TracerProvider.Tracer(scope), attrs: o.Attributes, resources: o.SpanResources},
 	}
 	return fencepost.Events{
 		Acquired: r.acquired, Refused: r.refused, Released: r.released, RenewedLate: r.renewedLate, Lost: r.lost,
@@ -42,23 +44,34 @@ type recorder struct {
 	metrics  instruments
 	spans    *spans
 	holdings *holdings
+	plain    metric.MeasurementOption // the attributes of most metrics, made once
+	database metric.MeasurementOption
 }
 
 // about returns the attributes of a metric about resources. It has the resource if all have the same value.
-func (r *recorder) about(resources []string, more ...attribute.KeyValue) []attribute.KeyValue {
-	attrs := append(more, r.opts.Attributes...)
-	var value string
+func (r *recorder) about(resources []string, more ...attribute.KeyValue) metric.MeasurementOption {
+	value := r.common(resources)
+	switch {
+	case value != "":
+		more = append(more, keyResource.String(value))
+	case len(more) == 0:
+		return r.plain
+	case len(more) == 1 && more[0].Key == keyDatabase:
+		return r.database
+	}
+	return metric.WithAttributes(append(more, r.opts.Attributes...)...)
+}
+
+// common returns what metrics record of the resources' names, if it is the same for all.
+func (r *recorder) common(resources []string) (value string) {
 	for i, resource := range resources {
 		v := r.opts.MetricResource(resource)
 		if i > 0 && v != value {
-			return attrs
+			return ""
 		}
 		value = v
 	}
-	if value != "" {
-		attrs = append(attrs, keyResource.String(value))
-	}
-	return attrs
+	return value
 }
 
 // failure returns error.type, or nothing for success.
@@ -79,13 +92,13 @@ func (r *recorder) acquired(ctx context.Context, resource string, tok fencepost.
 		return
 	}
 	more, handed := r.holdings.begin(resource, holding{token: tok, asked: done.start, since: done.end})
-	r.metrics.held.Add(ctx, more, metric.WithAttributes(attrs...))
+	r.metrics.held.Add(ctx, more, attrs)
 	r.handedOver(ctx, handed, attrs)
 	done.link = handed.from
 	r.holdings.name(resource, tok, r.spans.add(ctx, done, resource))
 }
 
-func (r *recorder) handedOver(ctx context.Context, handed handOff, attrs []attribute.KeyValue) {
+func (r *recorder) handedOver(ctx context.Context, handed handOff, attrs metric.MeasurementOption) {
 	if handed.known {
 		record(ctx, r.metrics.handOff, handed.took, attrs)
 	}
@@ -105,7 +118,7 @@ func (r *recorder) released(ctx context.Context, resource string, tok fencepost.
 	if l == nil {
 		return
 	}
-	r.metrics.held.Add(ctx, -less, metric.WithAttributes(attrs...))
+	r.metrics.held.Add(ctx, -less, attrs)
 	r.handedOver(ctx, handed, attrs)
 	hold := ago("fencepost.hold", trace.SpanKindInternal, 0, nil, token)
 	hold.start, hold.end, hold.link = l.since, l.until, l.span
@@ -125,7 +138,7 @@ func (r *recorder) lost(ctx context.Context, resource string, tok fencepost.Toke
 	}
 	hold := ago("fencepost.hold", trace.SpanKindInternal, 0, cause, keyToken.String(tok.String()), reason)
 	hold.start, hold.link = l.since, l.span
-	r.metrics.held.Add(ctx, -less, metric.WithAttributes(r.about([]string{resource})...))
+	r.metrics.held.Add(ctx, -less, r.about([]string{resource}))
 	record(ctx, r.metrics.hold, hold.end.Sub(hold.start), r.about([]string{resource}, failure(cause)...))
 	r.spans.add(ctx, hold, resource)
 }

@@ -16,7 +16,8 @@ func (r *recorder) renewedLate(
 	ctx = context.WithoutCancel(ctx)
 	record(ctx, r.metrics.renewalLag, since, r.about([]string{resource}, failure(err)...))
 	// A span and no event of one: the span of the call that acquired the lease has ended.
-	r.spans.add(ctx, ago("fencepost.renewed_late", trace.SpanKindClient, since, err, keyToken.String(tok.String())), resource)
+	token := keyToken.String(tok.String())
+	r.spans.add(ctx, ago("fencepost.renewed_late", trace.SpanKindClient, since, err, token), resource)
 }
 
 func (r *recorder) claimWait(ctx context.Context, resource string, tok fencepost.Token, took time.Duration) {

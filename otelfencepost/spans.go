@@ -38,13 +38,18 @@ func ago(name string, kind trace.SpanKind, took time.Duration, err error, attrs 
 // add adds a span about resources, beside those of the context that the call was given.
 func (s *spans) add(ctx context.Context, done span, resources ...string) trace.SpanContext {
 	options := []trace.SpanStartOption{
-		trace.WithSpanKind(done.kind), trace.WithTimestamp(done.start), trace.WithAttributes(s.attrs...),
-		trace.WithAttributes(done.attrs...), trace.WithAttributes(s.names(resources)...),
+		trace.WithSpanKind(done.kind), trace.WithTimestamp(done.start),
 	}
 	if done.link.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: done.link}))
 	}
 	_, made := s.tracer.Start(ctx, done.name, options...)
+	if !made.IsRecording() { // not sampled, or nobody wants traces
+		return made.SpanContext()
+	}
+	made.SetAttributes(s.attrs...)
+	made.SetAttributes(done.attrs...)
+	made.SetAttributes(s.names(resources)...)
 	if done.err != nil {
 		made.SetAttributes(keyError.String(errorType(done.err)))
 		made.SetStatus(codes.Error, s.text(done.err))

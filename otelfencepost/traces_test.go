@@ -13,7 +13,9 @@ import (
 )
 
 // traced lets everything happen under one span, and returns what a collector receives.
-func traced(t *testing.T, opts otelfencepost.Options) (spans map[string][]*trace.Span, bodies []string, root api.SpanContext) {
+func traced(
+	t *testing.T, opts otelfencepost.Options,
+) (spans map[string][]*trace.Span, bodies []string, root api.SpanContext) {
 	t.Helper()
 	r := newReceiver(t)
 	opts.TracerProvider = r.provider

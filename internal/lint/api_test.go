@@ -151,7 +151,8 @@ func exampleOfAPI() *types.Package {
 }
 
 // exportData returns, by import path, the files in which the compiler records what packages and their dependencies
-// export, of a module in a folder of the repository. They are compiled as this test is, with the race detector or without: the build cache has them then.
+// export, of the module in a folder of the repository. They are compiled as this test is, with the race detector or
+// without: the build cache has them then.
 func exportData(t *testing.T, folder string, packages ...string) map[string]string {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}
