@@ -86,6 +86,7 @@ func (s *Store) do(ctx context.Context, resource, full string, opts *TxOptions, 
 type foldedClaim struct {
 	lease   *Lease
 	began   time.Time // when Do began
+	held    held      // in the context of the transaction
 	claimed bool      // by some attempt, which may have been rolled back
 	tell    func()    // reports the claim of the current attempt
 
@@ -102,12 +103,13 @@ func (f *foldedClaim) do(ctx context.Context, opts *TxOptions, fn TxFunc) error 
 	if err != nil {
 		return err
 	}
-	ctx, stop := l.bound(holding(ctx, l))
+	r := &txRun{store: s, one: [1]*Lease{l}, opts: o, folded: f, fn: fn, heals: healing{store: s, lifts: txLifts}}
+	r.leases = r.one[:]
+	f.held.leases = r.leases
+	ctx, stop := l.bound(f.held.in(ctx))
 	defer stop()
 	l.inDo.Store(true) // between two attempts as well: the claim has been rolled back by then
 	defer l.inDo.Store(false)
-	r := &txRun{store: s, one: [1]*Lease{l}, opts: o, folded: f, fn: fn, heals: healing{store: s, lifts: txLifts}}
-	r.leases = r.one[:]
 	return s.transact(ctx, subject{leases: r.leases}, func() error { return r.healed(ctx) })
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -170,8 +169,7 @@ func raise(
 	return claimed, current, pgerr.NotGranted(err)
 }
 
-const claimNowSQL = `SELECT pg_catalog.concat_ws(' ', claimed, current)
-	FROM fencepost.claim_now($1::text, $2::bigint, $3::uuid, $4::text)`
+const claimNowSQL = `SELECT fencepost.claim_now($1::text, $2::bigint, $3::uuid, $4::text)::text`
 
 // raiseNow makes a claim that waits for nobody, in one statement that commits by itself. asked is false if the claim
 // was not made, because it would have had to wait.
@@ -182,25 +180,19 @@ func raiseNow(
 		Text(c.Resource).Int(int64(c.Token)).Hex(c.Nonce[:]).Text(label)
 	before := pgsession.Unsynced(conn)
 	answer, err := pgsession.AskDirect(ctx, conn, claimNowSQL, p)
+	var row [2]string // claimed and current; NULL if it was not made
+	columns(answer, row[:])
 	switch {
-	case err == nil && answer != "":
-		claimed, current, err = readClaim(answer)
-		if err == nil {
+	case err == nil && row[0] != "":
+		if current, err = tokenOf(row[1]); err == nil {
 			err = pgsession.Waited(conn, "claim", before)
 		}
-		return claimed, current, true, err
+		return row[0] == "t", current, true, err
 	case err == nil || MayWait(err) && ctx.Err() == nil:
 		return false, 0, false, nil
 	}
 	err = pgerr.Interpret(ctx, "claim "+strconv.Quote(c.Resource), err, !pgsession.Unprepared(err))
 	return false, 0, true, pgerr.NotGranted(err)
-}
-
-// readClaim reads "claimed current".
-func readClaim(answer string) (claimed bool, current token.Token, err error) {
-	yes, tok, _ := strings.Cut(answer, " ")
-	n, err := strconv.ParseInt(tok, 10, 64)
-	return yes == "t", token.Token(n), err
 }
 
 // onServer is the statement_timeout, in milliseconds, that matches ctx. A lock_timeout would not do, because it never

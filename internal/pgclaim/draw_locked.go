@@ -74,8 +74,7 @@ func QueueDraw(b *pgx.Batch, d Drawing) (*Drawn, error) {
 	return drawn, nil
 }
 
-const drawMarkedSQL = `SELECT pg_catalog.concat_ws(' ', token, xid, incarnation)
-	FROM fencepost.draw_marked($1::text, $2::uuid, $3::text, $4::bigint, $5::integer)`
+const drawMarkedSQL = `SELECT fencepost.draw_marked($1::text, $2::uuid, $3::text, $4::bigint, $5::integer)::text`
 
 // BeginDrawn begins a transaction with a drawing that waits for nobody, in one round trip, as a batch of BEGIN at READ
 // COMMITTED and QueueDrawNow does, if the connection is one for pgsession.Direct. If it returns no transaction and no
@@ -101,16 +100,15 @@ func QueueDrawNow(b *pgx.Batch, d Drawing, drawn *Drawn) {
 		})
 }
 
-// read reads "token xid incarnation". What is NULL is left out, from the end: all of it if nothing was drawn.
-func (d *Drawn) read(of Drawing, answer string) error {
-	*d = Drawn{Busy: answer == ""}
-	if d.Busy {
-		return nil
+// read reads token, xid and incarnation. All are NULL if nothing was drawn.
+func (d *Drawn) read(of Drawing, answer string) (err error) {
+	var c [3]string
+	columns(answer, c[:])
+	*d = Drawn{Busy: c[0] == "", XID: c[1], Incarnation: c[2]}
+	if !d.Busy {
+		d.Claim = Claim{Resource: of.Resource, Nonce: of.Nonce}
+		d.Claim.Token, err = tokenOf(c[0])
 	}
-	drawn, mark, _ := strings.Cut(answer, " ")
-	d.XID, d.Incarnation, _ = strings.Cut(mark, " ")
-	n, err := strconv.ParseInt(drawn, 10, 64)
-	d.Claim = Claim{Resource: of.Resource, Token: token.Token(n), Nonce: of.Nonce}
 	return err
 }
 

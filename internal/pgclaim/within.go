@@ -73,12 +73,12 @@ func MayWait(err error) bool {
 
 const codeLockNotAvailable = "55P03"
 
+// The functions are called outside of FROM, which would collect their rows first. Their rows travel as text: see
+// columns.
 const (
-	enterMarkedSQL = `SELECT pg_catalog.concat_ws(' ', xid, incarnation)
-	FROM fencepost.enter_marked($1::text, $2::bigint, $3::uuid, $4::integer)`
+	enterMarkedSQL = `SELECT fencepost.enter_marked($1::text, $2::bigint, $3::uuid, $4::integer)::text`
 
-	claimMarkedSQL = `SELECT pg_catalog.concat_ws(' ', claimed, current, xid, incarnation)
-	FROM fencepost.claim_marked($1::text, $2::bigint, $3::uuid, $4::text, $5::integer)`
+	claimMarkedSQL = `SELECT fencepost.claim_marked($1::text, $2::bigint, $3::uuid, $4::text, $5::integer)::text`
 
 	// The limits that the session has are kept, because they are the function's, in a setting of the transaction. Their
 	// values contain no space. A setting of the session by the same name does not matter.
@@ -98,7 +98,7 @@ const (
 	CASE WHEN pg_catalog.split_part(o.bounds, ' ', 3) OPERATOR(pg_catalog.<>) ALL (ARRAY['', '0'])
 		THEN pg_catalog.set_config('transaction_timeout', pg_catalog.split_part(o.bounds, ' ', 3), true) END`
 
-	withinSQL = `SELECT pg_catalog.concat_ws(' ', c.claimed, c.current, m.xid, m.incarnation),
+	withinSQL = `SELECT ROW(c.claimed, c.current, m.xid, m.incarnation)::text,
 	CASE WHEN c.claimed THEN fencepost.enter($1::text, $2::bigint, $3::uuid) END,
 	` + withinEndSQL + `
 	FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text) AS c, fencepost.mark() AS m,
@@ -163,19 +163,29 @@ func (w *Within) scan(row pgx.Row) error {
 	return w.read(answer)
 }
 
-// read reads "claimed current xid incarnation". What is NULL is left out, from the end or from the beginning.
-func (w *Within) read(answer string) error {
-	if answer == "" {
-		w.busy = true
-		return nil
+// read reads claimed, current, xid and incarnation.
+func (w *Within) read(answer string) (err error) {
+	var c [4]string
+	columns(answer, c[:])
+	w.claimed, w.busy, w.xid, w.incarnation = c[0] == "t", c[0] == "", c[2], c[3]
+	if !w.busy {
+		w.current, err = tokenOf(c[1])
 	}
-	claimed, rest, _ := strings.Cut(answer, " ")
-	current, rest, _ := strings.Cut(rest, " ")
-	w.xid, w.incarnation, _ = strings.Cut(rest, " ")
-	w.claimed = claimed == "t"
-	n, err := strconv.ParseInt(current, 10, 64)
-	w.current = token.Token(n)
 	return err
+}
+
+// columns reads a row that PostgreSQL has made a text of. None of its values needs quotes: there are no texts of the
+// caller's among them. NULL is empty.
+func columns(row string, into []string) {
+	row = strings.TrimSuffix(strings.TrimPrefix(row, "("), ")")
+	for i := range into {
+		into[i], row, _ = strings.Cut(row, ",")
+	}
+}
+
+func tokenOf(column string) (token.Token, error) {
+	n, err := strconv.ParseInt(column, 10, 64)
+	return token.Token(n), err
 }
 
 // QueueEnterMarked is [QueueEnter] for a batch that begins with BEGIN: it also bounds how long the transaction may be
@@ -184,9 +194,9 @@ func (w *Within) read(answer string) error {
 func QueueEnterMarked(b *pgx.Batch, c Claim, maxIdle time.Duration, xid, incarnation *string) {
 	b.Queue(enterMarkedSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), int32(maxIdle.Milliseconds())).
 		QueryRow(func(row pgx.Row) error {
-			var mark string
-			err := row.Scan(&mark)
-			*xid, *incarnation, _ = strings.Cut(mark, " ")
+			var answer string
+			err := row.Scan(&answer)
+			readMark(answer, xid, incarnation)
 			return err
 		})
 }
@@ -202,9 +212,16 @@ func BeginEntered(
 	p := pgsession.NewParams(len(c.Resource) + paramBytes).
 		Text(c.Resource).Int(int64(c.Token)).Hex(c.Nonce[:]).Int(maxIdle.Milliseconds())
 	return begun(ctx, conn, enterMarkedSQL, p, func(answer string) error {
-		*xid, *incarnation, _ = strings.Cut(answer, " ")
+		readMark(answer, xid, incarnation)
 		return nil
 	})
+}
+
+// readMark reads xid and incarnation.
+func readMark(answer string, xid, incarnation *string) {
+	var c [2]string
+	columns(answer, c[:])
+	*xid, *incarnation = c[0], c[1]
 }
 
 // Answer returns what fencepost.mark returned, or ErrNotClaimed if the transaction must be rolled back. Call it after
