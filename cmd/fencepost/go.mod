@@ -8,6 +8,7 @@ replace (
 )
 
 require (
+	ariga.io/atlas v0.32.1-0.20250325101103-175b25e1c1b9
 	github.com/alecthomas/kong v1.17.0
 	github.com/fencepost-pg/fencepost v0.0.0-00010101000000-000000000000
 	github.com/fencepost-pg/fencepost/bench v0.0.0-00010101000000-000000000000
