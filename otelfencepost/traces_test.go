@@ -43,7 +43,7 @@ func TestACollectorReceivesSpansOfTheCall(t *testing.T) {
 		}
 		for _, s := range spans[name] {
 			if !bytes.Equal(s.ParentSpanId, id[:]) {
-				t.Errorf("%s has the parent %x, want %x", name, s.ParentSpanId, id)
+				t.Errorf("%s has the parent %x, want %x", name, s.ParentSpanId, id[:])
 			}
 			if attributes(s)["store"] != "billing" {
 				t.Errorf("%s has the attributes %v", name, attributes(s))
