@@ -25,19 +25,19 @@ import (
 // ErrHeldByCaller, for a resource that the caller already holds, is returned before the first lease is acquired. ctx
 // bounds the whole call except the release of acquired leases. After an error nothing is held.
 func (s *Store) AcquireAll(ctx context.Context, resources []string, opts *AcquireOptions) ([]*Lease, error) {
-	leases, _, err := s.acquireAll(ctx, resources, opts, false)
+	sorted, err := s.sortedNames(ctx, resources)
+	if err != nil {
+		return nil, err
+	}
+	leases, _, err := s.acquireSorted(ctx, sorted, opts, false)
 	return leases, err
 }
 
-// acquireAll is AcquireAll. If claimLater is set and all leases were free at once, it leaves their claims to the caller:
-// claimed is false.
-func (s *Store) acquireAll(
-	ctx context.Context, resources []string, opts *AcquireOptions, claimLater bool,
+// acquireSorted is AcquireAll for sorted names. If claimLater is set and all leases were free at once, it leaves their
+// claims to the caller: claimed is false.
+func (s *Store) acquireSorted(
+	ctx context.Context, sorted []string, opts *AcquireOptions, claimLater bool,
 ) (leases []*Lease, claimed bool, err error) {
-	sorted, err := s.sortedNames(ctx, resources)
-	if err != nil {
-		return nil, false, err
-	}
 	if err := opts.check(); err != nil {
 		return nil, false, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // Events are functions that are called when something happens, for metrics, traces and alarms. A nil field is skipped
 // and costs nothing. No lock and no connection of the store is held during a call, except in Acquired of an
-// [AdvisoryTx] and of [Table.Import], and in Acquired and ClaimWait of [Store.Do], [DoOnce] and [Store.Join]: these are
+// [AdvisoryTx], and in Acquired and ClaimWait of [Store.Do], [DoOnce], [Store.Join] and [Table.Import]: these are
 // called inside the transaction, before its work, and must not wait for the store's pool. RenewedLate and Lost are
 // called from goroutines of their own, and the others by the call that they are about. They must be safe for concurrent
 // use and must not block.
@@ -44,8 +44,8 @@ type Events struct {
 	Reseed func(ctx context.Context, resource string, tok, fence Token)
 	// Regression: Redis had a counter, but the fence refused its token, and the counter was moved.
 	Regression func(ctx context.Context, resource string, tok, fence Token)
-	// ClaimWait: how long a claim took, including the wait for transactions under older tokens. In Do it is called for
-	// each run of the transaction.
+	// ClaimWait: how long a claim took, including the wait for transactions under older tokens. In Do and Import it is
+	// called for each run of the transaction.
 	ClaimWait func(ctx context.Context, resource string, tok Token, took time.Duration)
 	// Transacted: a transaction of Tx, Do, Once, DoOnce or Table.Import has ended. took covers all its runs, and in an
 	// AdvisoryTx also the wait for the lock. err is nil if it was committed, and otherwise what the call returns about

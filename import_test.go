@@ -87,14 +87,17 @@ func TestImportOfGroups(t *testing.T) {
 	source := func() pgx.CopyFromSource {
 		return pgx.CopyFromSlice(60, func(i int) ([]any, error) { return []any{i % 7, i}, nil })
 	}
-	for want := int64(1); want <= 2; want++ {
-		if n, err := table.Import(t.Context(), []string{"order", "number"}, source(), nil); n != 60 || err != nil {
+	// In batches of 9, each batch has the seven resources of the one before.
+	tok := 1
+	for _, opts := range []*fencepost.ImportOptions{nil, batchesOf(9)} {
+		if n, err := table.Import(t.Context(), []string{"order", "number"}, source(), opts); n != 60 || err != nil {
 			t.Fatalf("%d rows, %v", n, err)
 		}
-		count := value[int](t, b.pool, fmt.Sprint(`SELECT count(*) FROM app.line WHERE last_fencing_token = `, want))
-		if count != 60 {
-			t.Errorf("%d rows carry token %d", count, want)
+		sql := `SELECT count(*) FROM app.line WHERE last_fencing_token BETWEEN $1 AND 1 + 7 * ($1 - 1)`
+		if count := value[int](t, b.pool, sql, tok); count != 60 {
+			t.Errorf("%d rows carry a token of import %d", count, tok)
 		}
+		tok++
 	}
 }
 
