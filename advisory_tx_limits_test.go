@@ -46,14 +46,12 @@ func TestCase41_AnAdvisoryTxWaitsForItsOwnBound(t *testing.T) {
 				return nil
 			})
 		}()
-		for waiting := false; !waiting; {
-			err := b.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
-				WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
-			if err != nil {
-				return err
-			}
+		err := testenv.UntilQuery(ctx, b.pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+		if err != nil {
+			return err
 		}
-		_, err := tx.Exec(ctx, `SELECT pg_sleep(3)`) // longer than the limits
+		_, err = tx.Exec(ctx, `SELECT pg_sleep(3)`) // longer than the limits
 		return err
 	})
 	if err != nil {

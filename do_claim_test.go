@@ -220,15 +220,11 @@ func writeGuardedBy(ctx context.Context, b *bundle, c fencepost.Claim, fn fencep
 // awaitWaiter waits until a session of the test's database waits for a lock.
 func (b *bundle) awaitWaiter(t *testing.T) {
 	t.Helper()
-	for ctx := shortly(t.Context(), t); ctx.Err() == nil; {
-		var waiting bool
-		err := b.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
-		if err != nil || waiting {
-			return
-		}
+	err := testenv.UntilQuery(shortly(t.Context(), t), b.pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	if err != nil {
+		t.Errorf("nobody waits: %v", err)
 	}
-	t.Error("nobody waits")
 }
 
 // I3: a write under an overtaken lease waits for the transaction of Do, and is refused once that has committed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/internal/faults"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
 // beginAnotherIncarnation does to the server's incarnation what a crash does.
@@ -254,13 +255,7 @@ func until(t *testing.T, pool *pgxpool.Pool, query string, args ...any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for {
-		var done bool
-		if err := pool.QueryRow(ctx, query, args...).Scan(&done); err != nil {
-			t.Fatalf("%s: %v", query, err)
-		}
-		if done {
-			return
-		}
+	if err := testenv.UntilQuery(ctx, pool, query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
 	}
 }

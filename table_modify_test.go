@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencepost-pg/fencepost"
+	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
 // counter adds one to a row's number.
@@ -235,21 +234,13 @@ func TestModifyUnderAnOvertakenLease(t *testing.T) {
 }
 
 // untilBlocked waits until a number of backends wait for a lock.
-func untilBlocked(t *testing.T, db interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, want int,
-) {
+func untilBlocked(t *testing.T, db testenv.Querier, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		var waiting int
-		err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).
-			Scan(&waiting)
-		if err != nil || waiting == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("%d backends wait for a lock, want %d", waiting, want)
-			return
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := testenv.UntilQuery(ctx, db, `SELECT count(*) = $1 FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`, want)
+	if err != nil {
+		t.Errorf("the backends that wait for a lock did not become %d: %v", want, err)
 	}
 }

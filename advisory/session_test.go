@@ -205,12 +205,11 @@ func TestAReleaseWakesTheWaitersOfOtherProcesses(t *testing.T) {
 		}()
 	}
 	// All have looked for the last time before they are notified.
-	for looked := 0; looked != 3; {
-		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND application_name = 'waiter' AND state = 'idle' AND query LIKE 'SELECT pg_catalog.pg_try_advisory_lock%'`).Scan(&looked)
-		if err != nil {
-			t.Fatal(err)
-		}
+	err := testenv.UntilQuery(t.Context(), pool, `SELECT count(*) = 3 FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'waiter' AND state = 'idle'
+			AND query LIKE 'SELECT pg_catalog.pg_try_advisory_lock%'`)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for range 3 {
 		if err := l.Release(t.Context()); err != nil {

@@ -271,11 +271,9 @@ func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 // endSession ends a session and returns when it is gone, which PostgreSQL itself waits for from version 14 on.
 func endSession(t *testing.T, pool *pgxpool.Pool, pid uint32) {
 	t.Helper()
-	for there := true; there; {
-		err := pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE pid = $1`,
-			int64(pid)).Scan(&there)
-		if err != nil {
-			t.Fatal(err)
-		}
+	err := testenv.UntilQuery(t.Context(), pool,
+		`SELECT count(pg_terminate_backend(pid)) = 0 FROM pg_stat_activity WHERE pid = $1`, int64(pid))
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
 // UntilBlockedBy waits until the server reports that a session waits for a lock of the transaction.
@@ -14,16 +16,9 @@ func UntilBlockedBy(t *testing.T, pool *pgxpool.Pool, holder pgx.Tx) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for {
-		var blocked bool
-		err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`,
-			holder.Conn().PgConn().PID()).Scan(&blocked)
-		if err != nil {
-			t.Fatalf("nobody waits: %v", err)
-		}
-		if blocked {
-			return
-		}
+	err := testenv.UntilQuery(ctx, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+		WHERE datname = current_database() AND $1::int = ANY (pg_blocking_pids(pid)))`, holder.Conn().PgConn().PID())
+	if err != nil {
+		t.Fatalf("nobody waits: %v", err)
 	}
 }
