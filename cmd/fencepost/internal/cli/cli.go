@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -23,12 +24,17 @@ type commands struct {
 	demoCommands
 	compareCommands
 	Conformance conformanceCommand `cmd:"" help:"Find out by experiment whether a PostgreSQL and a Redis do what the library rests on."`
+	Fence       fenceCommand       `cmd:"" help:"List the fences: which token counts for each resource."`
 	Grant       grantCommand       `cmd:"" help:"Grant roles what they need: an application's, an operator's, or that of an owner of tables."`
+	Lease       leaseCommand       `cmd:"" help:"List the leases, and take one away from its holder."`
+	Ledger      ledgerCommand      `cmd:"" help:"List the idempotency keys whose work is done, and delete old ones."`
 	Migrate     migrateCommand     `cmd:"" help:"Create, remove or look at fencepost's schema in a database."`
 	Protect     protectCommand     `cmd:"" help:"Protect tables: write migrations for it, do it at once, or check that it is so."`
 	Reference   referenceCommand   `cmd:"" hidden:"" help:"Print the documents about this program."`
+	Reseed      reseedCommand      `cmd:"" help:"Raise the counters in Redis to the fences."`
 	Run         runCommand         `cmd:"" help:"Run a program under a lease, as flock or consul lock do."`
 	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
+	Why         whyCommand         `cmd:"" help:"Say why a worker with a token is refused: who overtook it, and when."`
 }
 
 // streams are the streams that a command reads and writes.
@@ -95,5 +101,6 @@ func (s *streams) complain(err error) {
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted: " + text
 	}
-	_, _ = fmt.Fprintln(s.err, "fencepost:", text) // nowhere left to report to
+	text = "fencepost: " + strings.TrimPrefix(text, "fencepost: ") // the library's errors begin with it too
+	_, _ = fmt.Fprintln(s.err, text)                               // nowhere left to report to
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md and docs/fencepost.1")
+var update = flag.Bool("update", false, "write docs/cli.md, docs/fencepost.1 and the golden files")
 
 // The documents about the command line say what the commands say.
 func TestTheReferenceIsCurrent(t *testing.T) {

@@ -56,7 +56,11 @@ func (p *place) with(command string, rest ...string) []string {
 	if at < 0 {
 		at = len(words)
 	}
-	return append(slices.Insert(words, at, p.flags()...), rest...)
+	flags := p.flags()
+	if words[0] == "fence" || words[0] == "ledger" {
+		flags = slices.DeleteFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--redis=") })
+	}
+	return append(slices.Insert(words, at, flags...), rest...)
 }
 
 // store returns a store on the place, whose leases have a label.

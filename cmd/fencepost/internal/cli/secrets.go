@@ -13,12 +13,6 @@ func withoutSecrets(text string) string {
 	return keyword.ReplaceAllString(address.ReplaceAllString(text, "(address withheld)"), "password=(withheld)")
 }
 
-// withoutNonces removes what may be a nonce from the text of a statement.
-func withoutNonces(text string) string {
-	nonce := regexp.MustCompile(`(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}`)
-	return nonce.ReplaceAllString(text, "(withheld)")
-}
-
 // censor removes secrets from what is written. Each write must be a whole text.
 type censor struct{ out io.Writer }
 

@@ -1,0 +1,20 @@
+package operate_test
+
+import (
+	"testing"
+
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/operate"
+)
+
+func TestNoncesAreWithheld(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"SELECT fencepost.enter('r', 1, '00000000-0000-0000-0000-00000000000A')": "SELECT fencepost.enter('r', 1, '(withheld)')",
+		"x 0123456789abcdef0123456789ABCDEF y":                                   "x (withheld) y",
+		"SELECT 1":                                                               "SELECT 1",
+	} {
+		if got := operate.WithoutNonces(text); got != want {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
