@@ -33,6 +33,14 @@ func (o *BatchOptions) partial() bool { return o != nil && o.Partial }
 type BatchWriter struct {
 	table   pgtable.Table
 	columns map[string]pgtable.Column
+	rounds  bool // see sentAs
+}
+
+// rounding returns a writer that rounds keys.
+func (b *BatchWriter) rounding() *BatchWriter {
+	r := *b
+	r.rounds = true
+	return &r
 }
 
 // NewBatchWriter makes a BatchWriter for a table and its columns, as returned by [Inspect]. It sends nothing. The

@@ -60,7 +60,7 @@ func everyPlace(n int) []int {
 
 // sendEach writes a part, and returns the places of the rows that do not carry their token now.
 func (b *Batch) sendEach(ctx context.Context, tx pgx.Tx, p part, tokens []token.Token) (left []int, err error) {
-	stmt := b.writer.eachSQL(b.names, p, tokenArray(p.places, tokens))
+	stmt := b.writer.rounding().eachSQL(b.names, p, tokenArray(p.places, tokens))
 	err = sendRows(ctx, tx, b.writer.table, func(batch *pgx.Batch) {
 		batch.Queue(stmt.SQL, stmt.Args...).Query(func(rows pgx.Rows) error {
 			var n int
@@ -82,7 +82,7 @@ func (b *Batch) lookEach(
 	if err != nil {
 		return err
 	}
-	stmt := b.writer.lookSQL(keys)
+	stmt := b.writer.rounding().lookSQL(keys)
 	return sendRows(ctx, tx, b.writer.table, func(batch *pgx.Batch) {
 		batch.Queue(stmt.SQL, stmt.Args...).Query(func(rows pgx.Rows) error {
 			var n int

@@ -1,6 +1,7 @@
 package pgbatch
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/fencepost-pg/fencepost/internal/pgsql"
@@ -24,12 +25,22 @@ func place(sql pgsql.Builder, i int) pgsql.Builder {
 // then refused when it is stored, as it should be, while a cast to varchar(3) would truncate it.
 func (b *BatchWriter) sent(sql pgsql.Builder, first int, names []string, arrays []array) pgsql.Builder {
 	sql = sql.Text("(SELECT a.n, ").List(len(names), ", ", func(sql pgsql.Builder, i int) pgsql.Builder {
-		return place(place(sql.Text("a."), i).Text("::", b.columns[names[i]].BaseName, " AS "), i)
+		return place(place(sql.Text("a."), i).Text("::", b.sentAs(names[i]), " AS "), i)
 	})
 	sql = sql.Text(" FROM ROWS FROM (").List(len(names), ", ", func(sql pgsql.Builder, i int) pgsql.Builder {
 		return sql.Text("pg_catalog.unnest(").Arg(first+i).Text("::", string(arrays[i].kind), ")")
 	})
 	return sql.Text(") WITH ORDINALITY AS a (").List(len(names), ", ", place).Text(", n))")
+}
+
+// sentAs is the type to which the values of a column are cast. A writer that rounds casts the values of key columns as
+// storing them would, so that they can be compared with what was stored.
+func (b *BatchWriter) sentAs(name string) string {
+	column := b.columns[name]
+	if b.rounds && column.Rounded != "" && slices.Contains(b.table.Key, name) {
+		return column.Rounded
+	}
+	return column.BaseName
 }
 
 func (p part) args(before ...any) []any {

@@ -43,6 +43,7 @@ type Column struct {
 
 	identity, readable, writable bool
 	BaseName, Collation          string // quoted, with their schemas
+	Rounded                      string // the base type with a modifier that rounds values; "" if none does
 }
 
 // Inspect asks the catalog whether a table can be fenced and returns its columns in order. If it cannot be fenced,
@@ -138,7 +139,7 @@ func readColumns(ctx context.Context, db pgsession.Querier, t Table) ([]Column, 
 	}
 	columns, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Column, err error) {
 		err = row.Scan(&c.Name, &c.Type, &c.BaseOID, &c.Length, &c.Loose, &c.NotNull, &c.Generated, &c.IdentityAlways,
-			&c.identity, &c.readable, &c.writable, &c.BaseName, &c.Collation)
+			&c.identity, &c.readable, &c.writable, &c.BaseName, &c.Rounded, &c.Collation)
 		return c, err
 	})
 	return columns, pgerr.Interpret(ctx, "read the catalog", err, false)

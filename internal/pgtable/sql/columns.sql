@@ -12,6 +12,7 @@
 --   readable      whether this user may SELECT it
 --   writable      whether this user may UPDATE it
 --   base_name     name of the type, domains looked through, quoted and with its schema, without a modifier
+--   rounded       base type with its modifier, of a type that rounds values to its modifier; empty otherwise
 --   collation     name of its collation, quoted and with its schema; empty where there is none
 WITH RECURSIVE attribute AS (
     SELECT a.*
@@ -39,6 +40,9 @@ SELECT a.attname::text,
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
        pg_catalog.quote_ident(tn.nspname) || '.' || pg_catalog.quote_ident(t.typname),
+       CASE WHEN b.modifier <> -1 AND b.type = ANY (ARRAY['pg_catalog.numeric', 'pg_catalog.time', 'pg_catalog.timetz',
+               'pg_catalog.timestamp', 'pg_catalog.timestamptz', 'pg_catalog.interval']::pg_catalog.regtype[])
+           THEN pg_catalog.format_type(b.type, b.modifier) ELSE '' END,
        coalesce(pg_catalog.quote_ident(cn.nspname) || '.' || pg_catalog.quote_ident(o.collname), '')
   FROM attribute AS a
   JOIN base AS b ON b.attnum = a.attnum
