@@ -212,7 +212,9 @@ func TestAReleaseThatMayTellNobodyIsARelease(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "a waiter", func() bool { return client.Exists(t.Context(), "fencepost:billing:{r}:queue").Val() == 1 })
+	eventually(t, "a waiter", func() bool {
+		return client.Exists(t.Context(), "fencepost:billing:{r}:queue").Val() == 1
+	})
 	for range 2 {
 		if err := first.Release(t.Context()); err != nil {
 			t.Error(err)

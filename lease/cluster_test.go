@@ -270,7 +270,9 @@ func TestAClusterThatLosesAPrimaryGivesTheSameTokenTwice(t *testing.T) {
 		t.Errorf("tokens %d and %d; %v, %v: the failover lost nothing, and the Store's tests show nothing",
 			a.Token(), second.Token(), a.Err(), second.Err())
 	}
-	eventually(t, "the old holder to be told", func() bool { return a.Renew(ctx, time.Minute) != nil && a.Err() != nil })
+	eventually(t, "the old holder to be told", func() bool {
+		return a.Renew(ctx, time.Minute) != nil && a.Err() != nil
+	})
 	wantReason(t, a.Err(), lease.ReasonTaken)
 	if err := second.Release(ctx); err != nil {
 		t.Error(err)

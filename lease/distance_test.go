@@ -111,8 +111,12 @@ func TestCase42_TheQueueCostsNoHandOffsHoweverFarRedisIs(t *testing.T) {
 					server := testenv.OwnRedis(t)
 					var with, without int64
 					var both sync.WaitGroup
-					both.Go(func() { with = handOffs(t, server.Addr(), false, 16, 50*time.Millisecond, c.span, c.trips...) })
-					both.Go(func() { without = handOffs(t, server.Addr(), true, 16, 50*time.Millisecond, c.span, c.trips...) })
+					both.Go(func() {
+						with = handOffs(t, server.Addr(), false, 16, 50*time.Millisecond, c.span, c.trips...)
+					})
+					both.Go(func() {
+						without = handOffs(t, server.Addr(), true, 16, 50*time.Millisecond, c.span, c.trips...)
+					})
 					both.Wait()
 					t.Logf("%d hand-offs, %d with the queue off", with, without)
 					if with >= without*9/10-1 { // within the difference between two runs

@@ -364,7 +364,9 @@ func TestAServerThatMayNotBeAskedWhoItIsReserves(t *testing.T) {
 			}
 			got := make(chan *lease.Lease, 1)
 			go func() { into(t, got)(waits.Acquire(t.Context(), "r", time.Minute, nil)) }()
-			eventually(t, "a waiter", func() bool { return client.Exists(t.Context(), "fencepost:billing:{r}:queue").Val() == 1 })
+			eventually(t, "a waiter", func() bool {
+				return client.Exists(t.Context(), "fencepost:billing:{r}:queue").Val() == 1
+			})
 			if err := first.Release(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -74,13 +74,25 @@ func TestCase14_AKeyThatIsNotOursIsReportedAndNotWaitedFor(t *testing.T) {
 		"no TTL": func(leaseKey, _ string) error {
 			return b.rdb.Set(ctx, leaseKey, token.NewNonce().Hex()+" 5 somebody", 0).Err()
 		},
-		"foreign text":            func(leaseKey, _ string) error { return b.rdb.Set(ctx, leaseKey, "locked", time.Minute).Err() },
-		"foreign type":            func(leaseKey, _ string) error { return b.rdb.HSet(ctx, leaseKey, "owner", "me").Err() },
-		"counter not a number":    func(_, counterKey string) error { return b.rdb.Set(ctx, counterKey, "x1", 0).Err() },
-		"counter negative":        func(_, counterKey string) error { return b.rdb.Set(ctx, counterKey, "-5", 0).Err() },
+		"foreign text": func(leaseKey, _ string) error {
+			return b.rdb.Set(ctx, leaseKey, "locked", time.Minute).Err()
+		},
+		"foreign type": func(leaseKey, _ string) error {
+			return b.rdb.HSet(ctx, leaseKey, "owner", "me").Err()
+		},
+		"counter not a number": func(_, counterKey string) error {
+			return b.rdb.Set(ctx, counterKey, "x1", 0).Err()
+		},
+		"counter negative": func(_, counterKey string) error {
+			return b.rdb.Set(ctx, counterKey, "-5", 0).Err()
+		},
 		"counter of another type": func(_, counterKey string) error { return b.rdb.LPush(ctx, counterKey, "1").Err() },
-		"counter at its maximum":  func(_, counterKey string) error { return b.rdb.Set(ctx, counterKey, token.Max.String(), 0).Err() },
-		"counter beyond":          func(_, counterKey string) error { return b.rdb.Set(ctx, counterKey, "9223372036854775808", 0).Err() },
+		"counter at its maximum": func(_, counterKey string) error {
+			return b.rdb.Set(ctx, counterKey, token.Max.String(), 0).Err()
+		},
+		"counter beyond": func(_, counterKey string) error {
+			return b.rdb.Set(ctx, counterKey, "9223372036854775808", 0).Err()
+		},
 	} {
 		leaseKey, counterKey := lease.KeysOf(b.prefix, name)
 		if err := plant(leaseKey, counterKey); err != nil {

@@ -95,7 +95,9 @@ func TestInvariant6Control_CountingFromTheReplyOutlivesTheKey(t *testing.T) {
 		replied <- time.Now()
 	}()
 	<-held
-	eventually(t, "a part of the key's time to pass", func() bool { return p.pttl(t, leaseKey) < ttl-300*time.Millisecond })
+	eventually(t, "a part of the key's time to pass", func() bool {
+		return p.pttl(t, leaseKey) < ttl-300*time.Millisecond
+	})
 	letGo()
 	naive := (<-replied).Add(ttl)
 	if l == nil {

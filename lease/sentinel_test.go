@@ -78,7 +78,9 @@ func TestAFailoverThatLosesLeases(t *testing.T) {
 		t.Errorf("tokens %d and %d; %v, %v: the failover lost nothing, and the Store's test shows nothing",
 			a.Token(), second.Token(), a.Err(), second.Err())
 	}
-	eventually(t, "the old holder to be told", func() bool { return a.Renew(ctx, time.Minute) != nil && a.Err() != nil })
+	eventually(t, "the old holder to be told", func() bool {
+		return a.Renew(ctx, time.Minute) != nil && a.Err() != nil
+	})
 	wantReason(t, a.Err(), lease.ReasonTaken)
 	eventually(t, "a holder that renews to be told", func() bool { return renewed.Err() != nil })
 	wantReason(t, renewed.Err(), lease.ReasonGone)
