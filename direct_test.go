@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
@@ -43,6 +44,41 @@ func TestAConnectionWithoutItsPreparedStatementsIsUsedAllTheSame(t *testing.T) {
 			exec(t, pool, `DEALLOCATE ALL`)
 		}
 		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The prepared statements are fencepost's own. What the program itself sends on the same connection does not use them,
+// nor do fencepost's batches: nobody would prepare them again once the session has been cleaned.
+func TestNobodyElseUsesThePreparedStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t, fencepost.Options{})
+	nothing := func(context.Context, pgx.Tx) error { return nil }
+	for name, call := range map[string]func(*pgxpool.Pool, *fencepost.Store, *fencepost.Lease) error{
+		"BeginTx": func(pool *pgxpool.Pool, _ *fencepost.Store, _ *fencepost.Lease) error {
+			tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+			if err != nil {
+				return err
+			}
+			return tx.Rollback(t.Context())
+		},
+		"a batch": func(_ *pgxpool.Pool, store *fencepost.Store, l *fencepost.Lease) error {
+			return store.TxWith(t.Context(), &fencepost.TxOptions{ReadOnly: true}, nothing, l)
+		},
+	} {
+		pool, _ := testenv.CountedPool(t, b.pool) // one connection
+		store, err := fencepost.New(pool, b.rdb, &b.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := acquire(t, store, name, nil)
+		if err := errors.Join(call(pool, store, l), store.Tx(t.Context(), nothing, l)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		exec(t, pool, `DEALLOCATE ALL`)
+		_ = call(pool, store, l) // then pgx forgets what is in its own cache
+		if err := call(pool, store, l); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

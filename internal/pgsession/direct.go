@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
 
@@ -15,9 +16,13 @@ import (
 const directKey = "fencepost.direct"
 
 // direct is what a connection remembers about statements that are sent directly.
+//
+// Invariant: no statement has its own text as its name. pgx would send it for the same text in a call of the program,
+// such as a BeginTx, and would not prepare it again once it is gone.
 type direct struct {
 	may   bool
-	begun pgx.Batch // of a transaction that has begun; empty, so sending it sends nothing
+	begun pgx.Batch         // of a transaction that has begun; empty, so sending it sends nothing
+	names map[string]string // of prepared statements, by their text
 }
 
 // Direct reports whether statements may be sent on a connection as prepared statements, beside pgx's own batches. A
@@ -31,11 +36,29 @@ func directOf(conn *pgx.Conn) *direct {
 		return d
 	}
 	config := conn.Config()
-	d := &direct{may: config.Tracer == nil && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement}
+	d := &direct{
+		may:   config.Tracer == nil && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
+		names: make(map[string]string),
+	}
 	d.begun.BeginTx(pgx.TxOptions{})
 	d.begun.QueuedQueries = nil
 	data[directKey] = d
 	return d
+}
+
+// prepare prepares a statement, once for each connection.
+func prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
+	return conn.Prepare(ctx, directOf(conn).name(sql), sql)
+}
+
+func (d *direct) name(sql string) string {
+	name, known := d.names[sql]
+	if !known {
+		digest := sha256.Sum256([]byte(sql))
+		name = "fencepost_" + hex.EncodeToString(digest[:16])
+		d.names[sql] = name
+	}
+	return name
 }
 
 // Params are the arguments of a statement, in PostgreSQL's text format.
@@ -83,11 +106,11 @@ func BeginDirect(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (tx
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (answer string, err error) {
-	begin, err := conn.Prepare(ctx, beginSQL, beginSQL)
+	begin, err := prepare(ctx, conn, beginSQL)
 	if err != nil {
 		return "", err
 	}
-	statement, err := conn.Prepare(ctx, sql, sql)
+	statement, err := prepare(ctx, conn, sql)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +135,7 @@ func AskDirect(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (answ
 }
 
 func ask(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (answer string, err error) {
-	statement, err := conn.Prepare(ctx, sql, sql)
+	statement, err := prepare(ctx, conn, sql)
 	if err != nil {
 		return "", &unsent{err}
 	}
@@ -148,7 +171,7 @@ func forget(ctx context.Context, conn *pgx.Conn, err error, statements ...string
 		return false
 	}
 	for _, sql := range statements {
-		if conn.Deallocate(ctx, sql) != nil {
+		if conn.Deallocate(ctx, directOf(conn).name(sql)) != nil {
 			return false
 		}
 	}
