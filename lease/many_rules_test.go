@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencepost-pg/fencepost/internal/faults"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 	"github.com/fencepost-pg/fencepost/lease"
@@ -198,6 +200,27 @@ func TestACallForManyThatFailsInTheMiddle(t *testing.T) {
 		if l.Token() != 1 {
 			t.Errorf("lease %d has token %d", i, l.Token())
 		}
+	}
+}
+
+// A caller that leaves while go-redis repeats its call leaves nothing behind. The second try has left out what the first
+// was granted, and nobody asks for these leases alone any more.
+func TestACallForManyThatIsRepeatedAsItsCallerLeaves(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lease.Options{})
+	lease.ReleaseAll(t.Context(), tryAll(t, b.m, []string{"loads", "the scripts"}, time.Minute))
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	spyOn(t, b.rdb, "acquire_all").see = func(_ redis.Cmder, next func() error) error {
+		err := errors.Join(next(), next())
+		leave()
+		return err
+	}
+	leases, errs := b.m.TryAcquireAll(ctx, namesTo(3), time.Minute, nil)
+	for i, name := range namesTo(3) {
+		wantErr(t, errs[i], lease.ErrUnavailable, context.Canceled)
+		key, _ := lease.KeysOf(b.prefix, name)
+		eventually(t, "the removal of "+name, func() bool { return leases[i] == nil && !b.exists(t, key) })
 	}
 }
 

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -150,7 +151,11 @@ func (s *scripts) grantedAll(ctx context.Context, p *scriptCall, all []*request)
 		return err == nil
 	}, func(i int, err error) { grants[i], errs[i] = s.granted(ctx, all[i], nil, err) })
 	s.sendAlone(left, func(i int) *scriptCall { return s.acquireCall(ctx, all[i]) }, func(i int, p *scriptCall) {
-		grants[i], errs[i] = s.granted(ctx, all[i], p.reply, p.err)
+		err := p.err
+		if errors.Is(err, errNotSent) { // yet the call for several may have granted it, if go-redis sent that twice
+			err = ctx.Err()
+		}
+		grants[i], errs[i] = s.granted(ctx, all[i], p.reply, err)
 	})
 	return grants, errs
 }
