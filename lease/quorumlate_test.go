@@ -172,7 +172,8 @@ func TestCase56_ASlowerServerKeepsItsShare(t *testing.T) {
 			}
 			l := try(t, r.holder, "r", ttl, &lease.AcquireOptions{RenewEvery: 300 * time.Millisecond})
 			eventually(t, "all shares", func() bool {
-				have, of := l.Shares(); return have == of && r.shares(t, "r") == c.size
+				have, of := l.Shares()
+				return have == of && r.shares(t, "r") == c.size
 			})
 			for range 5 { // and they stay
 				renewed := renewedSince(l)
