@@ -121,11 +121,13 @@ func (a *AdvisoryTx) inTurn(ctx context.Context, w *lockedWork) (err error) {
 		return err
 	}
 	defer w.turn.Done()
-	err = a.store.transact(ctx, subject{resource: w.resource}, func() error { return a.healed(ctx, w) })
-	if met := w.turn.Last(); w.cut && errors.Is(met, ErrHeld) {
-		return fmt.Errorf("%w: %w", met, ctx.Err())
-	}
-	return err
+	return a.store.transact(ctx, subject{resource: w.resource}, func() error {
+		err := a.healed(ctx, w)
+		if met := w.turn.Last(); w.cut && errors.Is(met, ErrHeld) {
+			return fmt.Errorf("%w: %w", met, ctx.Err())
+		}
+		return err
+	})
 }
 
 // Join is [AdvisoryTx.Do] for work that may be part of other work under the same lease. Inside a transaction of this

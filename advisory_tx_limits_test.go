@@ -2,7 +2,9 @@ package fencepost_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -79,5 +81,24 @@ func TestCase52_AnAdvisoryTxTrustsNoSettingLeftBehind(t *testing.T) {
 				t.Errorf("%s = %s: %v", setting, left, err)
 			}
 		}
+	}
+}
+
+// What is reported of a wait that ends with its context is what the call returns: somebody has the lock, and nothing is
+// wrong with the server.
+func TestAnAdvisoryTxReportsWhatItReturns(t *testing.T) {
+	t.Parallel()
+	pool, opts := onLocks(t)
+	letGo := holding(t, advisoryTx(t, pool, opts), "r")
+	defer letGo()
+	var told []error
+	reporting := *opts
+	reporting.Events.Transacted = func(_ context.Context, _ []string, _ time.Duration, err error) { told = append(told, err) }
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	returned := advisoryTx(t, pool, &reporting).Do(ctx, "r", setValue("never"))
+	wantErr(t, returned, fencepost.ErrHeld, context.DeadlineExceeded)
+	if len(told) != 1 || !errors.Is(told[0], fencepost.ErrHeld) || errors.Is(told[0], fencepost.ErrUnavailable) {
+		t.Errorf("reported %v, returned %v", told, returned)
 	}
 }
