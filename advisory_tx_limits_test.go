@@ -93,7 +93,9 @@ func TestAnAdvisoryTxReportsWhatItReturns(t *testing.T) {
 	defer letGo()
 	var told []error
 	reporting := *opts
-	reporting.Events.Transacted = func(_ context.Context, _ []string, _ time.Duration, err error) { told = append(told, err) }
+	reporting.Events.Transacted = func(_ context.Context, _ []string, _ time.Duration, err error) {
+		told = append(told, err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	returned := advisoryTx(t, pool, &reporting).Do(ctx, "r", setValue("never"))

@@ -97,6 +97,11 @@ func TestCase52_WhatIsTooLongIsInvalid(t *testing.T) {
 	const nonce = `'00000000-0000-0000-0000-000000000001'`
 	for _, call := range []string{
 		`claim(repeat('x', 1025), 1, ` + nonce + `)`,
+		`claim_now(repeat('x', 1025), 1, ` + nonce + `)`,
+		`claim_marked(repeat('x', 1025), 1, ` + nonce + `, '', 1)`,
+		`draw(repeat('x', 1025), ` + nonce + `)`,
+		`draw_marked(repeat('x', 1025), ` + nonce + `, '', 1, 1)`,
+		`enter_marked(repeat('x', 1025), 1, ` + nonce + `, 1)`,
 		`claim_all(ARRAY[repeat('x', 1025)], '{1}', ARRAY[` + nonce + `]::uuid[])`,
 		`guard(repeat('x', 1025), 1, ` + nonce + `)`,
 		`enter(repeat('x', 1025), 1, ` + nonce + `)`,

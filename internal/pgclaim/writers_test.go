@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
+	"github.com/fencepost-pg/fencepost/internal/pgerr"
 )
 
 // claiming are the functions that claim, each in a statement that claims for a resource.
@@ -60,17 +61,64 @@ func TestEveryClaimIsDurableAndLeavesTheSessionsOtherSettings(t *testing.T) {
 		}
 	}
 	for function := range claiming {
-		var source string
-		err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef(oid) FROM pg_proc
-			WHERE pronamespace = 'fencepost'::regnamespace AND proname = $1`, function).Scan(&source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fencetest.Exec(t, pool, strings.ReplaceAll(source, "set_config('synchronous_commit', 'on', true)", "concat('on')"))
+		edit(t, pool, function, "set_config('synchronous_commit', 'on', true)", "concat('on')")
 	}
 	for function := range claiming {
 		if left := settings(t, pool, function, "'off'"); left != "off 7s" {
 			t.Errorf("control: %s leaves %q", function, left)
 		}
 	}
+}
+
+// The table has no CHECK constraints, so each function that writes it refuses what is no claim, of a new resource and of
+// one that has a fence. The control: without that check a fence gets a token that no holder can have.
+func TestNoFenceIsWrittenWithWhatIsNoClaim(t *testing.T) {
+	t.Parallel()
+	pool := fencetest.Setup(t)
+	fencetest.MustRaise(t, pool, fencetest.ClaimOf("there", 5))
+	const nonce = `gen_random_uuid()`
+	var calls []string
+	for _, of := range [][3]string{
+		{`'there'`, `0`, nonce}, {`'there'`, `-9223372036854775808`, nonce}, {`'there'`, `NULL`, nonce}, {`'there'`, `6`, `NULL`},
+		{`'new'`, `0`, nonce}, {`'new'`, `-1`, nonce}, {`'new'`, `1`, `NULL`}, {`''`, `1`, nonce}, {`NULL`, `1`, nonce},
+	} {
+		claim := strings.Join(of[:], ", ")
+		calls = append(calls, `claim(`+claim+`)`, `claim_now(`+claim+`)`, `claim_marked(`+claim+`, '', 60000)`,
+			fmt.Sprintf(`claim_all(ARRAY[%s], ARRAY[%s]::bigint[], ARRAY[%s]::uuid[])`, of[0], of[1], of[2]))
+		if of[2] != nonce || of[0] == `''` || of[0] == `NULL` {
+			calls = append(calls, `draw(`+of[0]+`, `+of[2]+`)`, `draw_marked(`+of[0]+`, `+of[2]+`, '', 1, 60000)`)
+		}
+	}
+	fences := func() (all string) {
+		err := pool.QueryRow(t.Context(), `SELECT string_agg(resource || ' ' || token, ', ') FROM fencepost.fence`).Scan(&all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for _, call := range calls {
+		_, err := pool.Exec(t.Context(), `SELECT fencepost.`+call)
+		if server, answered := pgerr.ServerError(err); !answered || server.Code != "ZF002" || fences() != "there 5" {
+			t.Errorf("%s: %v; fences: %s", call, err, fences())
+		}
+	}
+	edit(t, pool, "claim", "token < 1", "false")
+	if _, err := pool.Exec(t.Context(), `SELECT fencepost.claim_now('new', -1, gen_random_uuid())`); err != nil {
+		t.Error(err)
+	}
+	if fences() == "there 5" {
+		t.Error("control: nothing was written")
+	}
+}
+
+// edit changes the text of a function.
+func edit(t *testing.T, pool *pgxpool.Pool, function, old, changed string) {
+	t.Helper()
+	var source string
+	err := pool.QueryRow(t.Context(), `SELECT pg_get_functiondef(oid) FROM pg_proc
+		WHERE pronamespace = 'fencepost'::regnamespace AND proname = $1`, function).Scan(&source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fencetest.Exec(t, pool, strings.ReplaceAll(source, old, changed))
 }
