@@ -79,8 +79,15 @@ func TestNoFenceIsWrittenWithWhatIsNoClaim(t *testing.T) {
 	const nonce = `gen_random_uuid()`
 	var calls []string
 	for _, of := range [][3]string{
-		{`'there'`, `0`, nonce}, {`'there'`, `-9223372036854775808`, nonce}, {`'there'`, `NULL`, nonce}, {`'there'`, `6`, `NULL`},
-		{`'new'`, `0`, nonce}, {`'new'`, `-1`, nonce}, {`'new'`, `1`, `NULL`}, {`''`, `1`, nonce}, {`NULL`, `1`, nonce},
+		{`'there'`, `0`, nonce},
+		{`'there'`, `-9223372036854775808`, nonce},
+		{`'there'`, `NULL`, nonce},
+		{`'there'`, `6`, `NULL`},
+		{`'new'`, `0`, nonce},
+		{`'new'`, `-1`, nonce},
+		{`'new'`, `1`, `NULL`},
+		{`''`, `1`, nonce},
+		{`NULL`, `1`, nonce},
 	} {
 		claim := strings.Join(of[:], ", ")
 		calls = append(calls, `claim(`+claim+`)`, `claim_now(`+claim+`)`, `claim_marked(`+claim+`, '', 60000)`,
