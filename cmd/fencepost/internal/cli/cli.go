@@ -37,12 +37,6 @@ type commands struct {
 	Why         whyCommand         `cmd:"" help:"Say why a worker with a token is refused: who overtook it, and when."`
 }
 
-// streams are the streams that a command reads and writes.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
 // Run runs the command that args name and returns the exit status. args do not include the program's own name. Run ends
 // early when ctx ends, or on SIGINT or SIGTERM; it then stops at the next point at which nothing is half done. Calls
 // must not overlap, because signals belong to the process.
@@ -51,6 +45,8 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 func run(ctx context.Context, c *commands, args []string, std *streams) int {
+	end := std.share()
+	defer end()
 	selected, err := parse(c, args, std)
 	switch {
 	case err != nil:

@@ -220,7 +220,7 @@ func TestRunPassesASignalOn(t *testing.T) {
 		p := newPlace(t)
 		marker := filepath.Join(t.TempDir(), "ended")
 		cmd, errOut, _ := p.start(p.with("run -r x --", "sh", "-c",
-			fmt.Sprintf(`trap 'sleep 0.2; echo > %s; exit 3' TERM INT HUP; echo; while :; do sleep 0.05; done`, marker))...)
+			fmt.Sprintf(`trap 'sleep 0.2; echo > %s; exit 3' TERM INT HUP; echo; read -r _`, marker))...)
 		next := make(chan error, 1)
 		go func() {
 			l, err := p.store("next").Acquire(t.Context(), "x", nil)
