@@ -145,13 +145,20 @@ func (i *Inspector) lookAt(ctx context.Context, client redis.UniversalClient, re
 	return seen, nil
 }
 
-// parseLease reads the value of a lease key; see acquire.lua for its forms.
+// PTTL's answers about a key that is not there, and about one that never expires.
+const (
+	noKey time.Duration = -2
+	noTTL time.Duration = -1
+)
+
+// parseLease reads the value of a lease key; see acquire.lua for its forms. left was asked for after the value, and the
+// lease may have ended in between.
 func parseLease(value string, left time.Duration) found {
 	m := regexp.MustCompile(`(?s)^([0-9a-f]{32}) ([1-9][0-9]*) (.*)$`).FindStringSubmatch(value)
 	switch {
-	case value == "":
+	case value == "" || left == noKey:
 		return found{standing: Free}
-	case left <= 0:
+	case left == noTTL:
 		return found{standing: Foreign}
 	case m != nil:
 		tok, err := token.Parse(m[2])

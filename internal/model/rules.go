@@ -8,8 +8,6 @@ type Rules struct {
 	ClaimAgain bool
 	// NoGuard: a claimed worker writes without looking at the fence.
 	NoGuard bool
-	// GuardUnlocked: the guard looks at the fence and does not keep it locked until COMMIT.
-	GuardUnlocked bool
 	// ClaimBarges: a claim does not wait for transactions that have passed the guard.
 	ClaimBarges bool
 	// NoReissue: a worker whose claim was refused gives up, and the counter stays as it is.

@@ -63,8 +63,9 @@ func TestASignalReachesTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	ready, signals := make(told), make(chan os.Signal, 1)
 	var out bytes.Buffer
-	s := shell(`sh -c 'trap "echo inner; exit 3" TERM; echo ready >&2; while :; do sleep 0.05; done' & ` +
-		`trap 'wait; exit 9' TERM; wait`)
+	// The outer trap comes first: the inner program says that it is ready.
+	s := shell(`trap 'wait; exit 9' TERM; ` +
+		`sh -c 'trap "echo inner; exit 3" TERM; echo ready >&2; while :; do sleep 0.05; done' & wait`)
 	s.Out, s.Err, s.Signals = &out, ready, signals
 	go func() {
 		<-ready

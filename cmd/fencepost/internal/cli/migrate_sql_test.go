@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	atlas "ariga.io/atlas/sql/migrate"
 	"github.com/golang-migrate/migrate/v4"
@@ -368,12 +370,12 @@ func TestAFileWaitsForTheMigrationLock(t *testing.T) {
 	}
 	said := make(chan string, 1)
 	go func() { said <- testenv.Restore(t, url, text) }()
-	const waiting = `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+	const waiting = `SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
-	for n := 0; n == 0; {
-		if err := pool.QueryRow(t.Context(), waiting).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the file waits for longer
+	defer cancel()
+	if err := testenv.UntilQuery(ctx, pool, waiting); err != nil {
+		t.Fatal(err)
 	}
 	if err := other.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -60,11 +60,12 @@ func TestRunOnceEntersNothingUnlessItEndedWell(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// The program is overtaken in the database alone: its lease in Redis still stands.
-	overtake := `psql -qtAX -v ON_ERROR_STOP=1 "$0" -c "SELECT fencepost.claim('` + p.namespace +
-		`:x', 100, gen_random_uuid(), 'operator')" >/dev/null`
-	if got := run(t, p.with("run -r x --once k --", "sh", "-c", overtake, p.database)...); got.status != 80 ||
-		!strings.Contains(got.errOut, `the key "k" was not entered`) {
-		t.Errorf("%+v", got)
+	cmd, errOut, in := p.start(p.with("run -r x --once k --", "sh", "-c", "echo; cat >/dev/null")...)
+	p.overtake("x", 100, "operator")
+	_ = in.Close() // which ends the program
+	_ = cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 80 || !strings.Contains(errOut.String(), `the key "k" was not entered`) {
+		t.Errorf("status %d, %s", status, errOut)
 	}
 	if got := run(t, p.with("run -r x --once k --", "echo", "ran")...); got.status != 0 || got.out != "ran\n" {
 		t.Errorf("%+v", got)

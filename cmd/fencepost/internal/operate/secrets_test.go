@@ -11,6 +11,8 @@ func TestNoncesAreWithheld(t *testing.T) {
 	for text, want := range map[string]string{
 		"SELECT fencepost.enter('r', 1, '00000000-0000-0000-0000-00000000000A')": "SELECT fencepost.enter('r', 1, '(withheld)')",
 		"x 0123456789abcdef0123456789ABCDEF y":                                   "x (withheld) y",
+		"cut: '00000000-0000-0000-0000-00000000000":                              "cut: '(withheld)",
+		"cut: 0123456789abcdef":                                                  "cut: (withheld)",
 		"SELECT 1":                                                               "SELECT 1",
 	} {
 		if got := operate.WithoutNonces(text); got != want {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -35,6 +36,8 @@ func PostgresConfig(text string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, errors.New("not a PostgreSQL address") // the cause quotes it
 	}
+	// The address may be a service's own, with settings of its pool. The server would refuse them.
+	maps.DeleteFunc(config.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
 	// Behind a pooler in transaction mode a prepared statement may be missing, or be there already.
 	if !strings.Contains(text, "default_query_exec_mode") {
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -44,6 +47,9 @@ func PostgresConfig(text string) (*pgx.ConnConfig, error) {
 	}
 	return config, nil
 }
+
+// fewestConns is enough for a command, whatever the address says: some look while they hold a connection.
+const fewestConns = 4
 
 // OpenPostgres returns a pool. The server must answer, otherwise the error matches ErrUnavailable. ctx bounds the call.
 func OpenPostgres(ctx context.Context, text string) (*pgxpool.Pool, error) {
@@ -56,6 +62,7 @@ func OpenPostgres(ctx context.Context, text string) (*pgxpool.Pool, error) {
 		return nil, errors.New("not a PostgreSQL address")
 	}
 	config.ConnConfig = conn
+	config.MaxConns = max(config.MaxConns, fewestConns)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
