@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,25 +33,23 @@ func TestMain(m *testing.M) {
 
 const password = `it's a "secret"`
 
-// tool builds the command-line tool once for all tests.
-var tool = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fencepost-deploy-")
-	if err != nil {
-		return "", err
+// buildTool builds the command-line tool for a test.
+func buildTool(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "fencepost")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../cmd/fencepost", "-o", path, ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the tool: %v: %s", err, out)
 	}
-	path := filepath.Join(dir, "fencepost")
-	out, err := exec.Command("go", "build", "-C", "../../cmd/fencepost", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		return string(out), err
-	}
-	return path, nil
-})
+	return path
+}
 
 // database is an empty database with an owner, which may create a schema, and the service's role.
 type database struct {
 	pool           *pgx.Conn
 	owner, billing string // addresses
 	role           string // of the service
+	tool           string // the command-line tool
 }
 
 func newDatabase(t *testing.T) database {
@@ -62,7 +59,7 @@ func newDatabase(t *testing.T) database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := database{pool: conn, owner: address, role: conn.Config().Database + "_billing"}
+	d := database{pool: conn, owner: address, role: conn.Config().Database + "_billing", tool: buildTool(t)}
 	quoted := pgx.Identifier{d.role}.Sanitize()
 	d.exec(t, `CREATE ROLE `+quoted)
 	t.Cleanup(func() {
@@ -91,17 +88,13 @@ func (d database) exec(t *testing.T, sql string) {
 // test's own.
 func (d database) run(t *testing.T, address string, args []string) (status int, said string) {
 	t.Helper()
-	path, err := tool()
-	if err != nil {
-		t.Fatalf("build the tool: %v: %s", err, path)
-	}
 	args = slices.Clone(args)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "billing", d.role)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, d.tool, args...)
 	cmd.Env = []string{"FENCEPOST_POSTGRES_URL=" + address}
 	out, _ := cmd.CombinedOutput() // the exit status has the outcome
 	return cmd.ProcessState.ExitCode(), string(out)
