@@ -92,6 +92,12 @@ func TestImportAsksAheadOnlyWithAllLeasesOfABatch(t *testing.T) {
 	go func() { ended <- second(b.table.Import(t.Context(), loadColumns, source, batchesOf(10))) }()
 	untilQueued(t, b, "invoice-5")
 	<-read
+	// There is no sign that it does not ask. If it asked, it would do so now.
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		if !b.free(t, "invoice-15") {
+			t.Fatal("it has leases of the next batch while it waits for one of this")
+		}
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	l, err := other.Acquire(ctx, "invoice-15", nil) // under the lease that the import waits for
