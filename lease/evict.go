@@ -19,6 +19,7 @@ var raiseLua string
 
 // Evict takes the lease that was seen away from its holder and hands it on, to the first waiter or to nobody. It
 // changes nothing, and returns false, if the lease meanwhile has another holder, or the same one with another token.
+// Over a quorum it also takes the shares of candidates that were seen beside the holder: they ask again.
 //
 // The holder learns of it at its next renewal, and may work until then. So raise the fence above seen.Token first:
 // otherwise the holder's claim stays good until the next claim. Errors: ErrUnavailable; the lease then ends with its
@@ -27,19 +28,17 @@ func (i *Inspector) Evict(ctx context.Context, seen Sight) (evicted bool, err er
 	if seen.found == nil || seen.Token == 0 {
 		return false, nil
 	}
-	took := 0
 	for n, f := range seen.found() {
 		if f.standing != Held {
 			continue
 		}
-		took++
 		ours, err := i.evictAt(ctx, i.nodes[n], seen.Resource, f)
 		if err != nil {
 			return evicted, interpret(ctx, "evict", seen.Resource, err)
 		}
 		evicted = evicted || ours
 	}
-	return evicted && took > 0, nil
+	return evicted, nil
 }
 
 // evictAt takes the lease over under a nonce of its own and releases that.
@@ -66,8 +65,8 @@ type Floor struct {
 
 // RaiseCounters raises the counters of resources to tokens, on every server, and returns of how many resources a
 // counter was below. It lowers none, so it may be repeated. A counter that is not a number is left alone: its next grant
-// is ErrBadKey. Counters that it creates expire after CounterIdle. Errors: ErrInvalid, ErrUnavailable. ctx bounds the
-// call.
+// is ErrBadKey. One of another type is an error. Counters that it creates expire after CounterIdle. Errors: ErrInvalid,
+// ErrUnavailable. ctx bounds the call.
 func (i *Inspector) RaiseCounters(ctx context.Context, floors []Floor) (raised int, err error) {
 	for _, f := range floors {
 		if err := checkResource(f.Resource); err != nil {
