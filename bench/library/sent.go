@@ -15,8 +15,8 @@ import (
 )
 
 // The names of what the library's calls send, sent by hand: with the plain clients, without deadlines, renewals, retries,
-// events or a check of what came back. What the library's own code costs is above it, and what the protocol costs is
-// below it.
+// events or a check of what came back, and without the check that goes with COMMIT. What the library's own code costs is
+// above it, and what the protocol costs is below it.
 const (
 	sentDoName      = "what Store.Do sends, by hand"
 	sentLockedName  = "what AdvisoryTx.Do sends, by hand"

@@ -29,7 +29,7 @@ const Descriptor = 3
 type Spec struct {
 	Command []string
 	Env     []string // in addition to our own
-	Secret  []byte   // readable at Descriptor, any number of times
+	Secret  []byte   // readable at Descriptor; on Linux any number of times, by opening /dev/fd/3
 	In      io.Reader
 	Out     io.Writer
 	Err     io.Writer
