@@ -37,7 +37,7 @@ const password = `it's a "secret"`
 func buildTool(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "fencepost")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../cmd/fencepost", "-o", path, ".")
+	cmd := exec.CommandContext(t.Context(), "../../scripts/build.sh", path)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the tool: %v: %s", err, out)
 	}

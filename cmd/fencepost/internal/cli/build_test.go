@@ -31,9 +31,15 @@ func output(ctx context.Context, t *testing.T, name string, args ...string) stri
 	return strings.TrimSpace(string(out))
 }
 
-// What make build makes needs nothing of the machine that it runs on, and knows what it was built from.
-func TestTheBuiltProgramIsStaticAndKnowsItsCommit(t *testing.T) {
+// What make build and make image make. One test follows the other, so that the second finds what the first has compiled.
+func TestTheBuilds(t *testing.T) {
 	t.Parallel()
+	t.Run("the program is static and knows its commit", testStaticProgram)
+	t.Run("the image runs alone", testImage)
+}
+
+// The program needs nothing of the machine that it runs on, and knows what it was built from.
+func testStaticProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fencepost")
 	output(t.Context(), t, "scripts/build.sh", path)
 	info, err := buildinfo.ReadFile(path)
@@ -72,8 +78,7 @@ func TestTheBuiltProgramIsStaticAndKnowsItsCommit(t *testing.T) {
 
 // The image has the program and what it needs, and nothing else: it runs without a network, without rights and on a
 // file system that nobody writes.
-func TestTheImageRunsAlone(t *testing.T) {
-	t.Parallel()
+func testImage(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
 		testenv.Lacking(t, fmt.Errorf("no Docker engine answers: %w", err), services.WayDocker)
 	}
