@@ -152,7 +152,7 @@ func (g *advisoryGrant) raiseTo(ctx context.Context, l *Lease, terms claimTerms)
 	}
 	tell, err := l.store.raise(ctx, l, Claim{Resource: l.full, Token: terms.above, Nonce: token.NewNonce()}, terms.until)
 	tell()
-	if _, refused := refusedAt(err); err == nil || refused {
+	if _, _, refused := refusedAt(err); err == nil || refused {
 		return nil
 	}
 	return unavailable(ctx, err)

@@ -204,7 +204,7 @@ func (a *AdvisoryTx) lift(ctx context.Context, w *lockedWork, ahead *aheadError)
 	case err != nil:
 		return unavailable(ctx, err)
 	}
-	a.store.regressed(ctx, l, ahead.claim.Token, ahead.row)
+	a.store.regressed(ctx, l, ahead.claim.Token, ahead.row, false)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (g redisGrant) claim(ctx context.Context, l *Lease, terms claimTerms) error
 		var tell func()
 		tell, last = raise(ctx, l, c, terms.until)
 		tell()
-		at, refused := refusedAt(last)
+		at, floor, refused := refusedAt(last)
 		switch {
 		case last == nil:
 			l.setClaim(c)
@@ -69,7 +69,7 @@ func (g redisGrant) claim(ctx context.Context, l *Lease, terms claimTerms) error
 		case waitedOut(ctx, terms.until, last):
 			return withEnd(ctx, &FenceBusyError{Resource: l.resource})
 		case refused:
-			l.store.regressed(ctx, l, c.Token, at)
+			l.store.regressed(ctx, l, c.Token, at, floor)
 		case errors.Is(last, ErrOutcomeUnknown) && ctx.Err() == nil:
 			at = c.Token // claimed or not, the next token is above it
 		case errors.Is(last, ErrUnavailable) && ctx.Err() == nil:
@@ -128,18 +128,18 @@ func (s *Store) claimOn(
 	return s.claimWait(ctx, l, c.Token, time.Since(began)), err
 }
 
-// refusedAt returns the fence's token if the fence refused a claim.
-func refusedAt(err error) (token.Token, bool) {
+// refusedAt returns the fence's token if the fence refused a claim, or the floor if there is no fence.
+func refusedAt(err error) (at token.Token, floor, refused bool) {
 	if err == nil {
-		return 0, false
+		return 0, false, false
 	}
 	var stale *fence.StaleError
 	if errors.As(err, &stale) {
-		return stale.Current, true
+		return stale.Current, stale.Floor, true
 	}
 	var jump *fence.JumpError
 	if errors.As(err, &jump) {
-		return jump.Current, true
+		return jump.Current, false, true
 	}
-	return 0, false
+	return 0, false, false
 }

@@ -353,11 +353,12 @@ func TestDoGivesUpOnAFenceThatStaysAhead(t *testing.T) {
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `
 		CREATE OR REPLACE FUNCTION fencepost.claim(resource text, token bigint, nonce uuid, label text DEFAULT '',
-			OUT claimed boolean, OUT current bigint)
-		LANGUAGE sql AS $$ SELECT false, token + 5 $$;
+			OUT claimed boolean, OUT current bigint, OUT refusal jsonb)
+		LANGUAGE sql AS $$ SELECT false, token + 5, NULL::jsonb $$;
 		CREATE OR REPLACE FUNCTION fencepost.claim_marked(resource text, token bigint, nonce uuid, label text,
-			max_idle integer, OUT claimed boolean, OUT current bigint, OUT xid text, OUT incarnation uuid)
-		LANGUAGE sql AS $$ SELECT false, token + 5, NULL::text, NULL::uuid $$`) // another is always faster
+			max_idle integer, OUT claimed boolean, OUT current bigint, OUT xid text, OUT incarnation uuid,
+			OUT refusal jsonb)
+		LANGUAGE sql AS $$ SELECT false, token + 5, NULL::text, NULL::uuid, NULL::jsonb $$`) // another is always faster
 	var refused []error
 	b.opts.Events.Stale = func(context.Context, *fencepost.StaleError) { t.Error("reported as a refused write") }
 	b.opts.Events.Acquired = func(context.Context, string, fencepost.Token, time.Duration) { t.Error("acquired") }

@@ -40,7 +40,8 @@ type Events struct {
 	// Stale: PostgreSQL refused a write of ours as overtaken. If a protected table refused the write because the
 	// transaction had not entered the row's resource, both tokens are 0.
 	Stale func(ctx context.Context, stale *StaleError)
-	// Reseed: Redis had no counter for the resource, and the token was lifted above the fence.
+	// Reseed: Redis had no counter for the resource, and the token was lifted above the fence; or the resource had no
+	// fence, and the token was lifted above the floor that collected fences have left.
 	Reseed func(ctx context.Context, resource string, tok, fence Token)
 	// Regression: Redis had a counter, but the fence refused its token, and the counter was moved.
 	Regression func(ctx context.Context, resource string, tok, fence Token)
@@ -187,11 +188,14 @@ func (s *Store) claimWait(ctx context.Context, l *Lease, tok Token, took time.Du
 
 func tellNothing() {}
 
-// regressed reports that the fence refused a token of a new grant.
-func (s *Store) regressed(ctx context.Context, l *Lease, tok, fence Token) {
+// regressed reports that the fence refused a token of a new grant, or that the floor of collected fences did.
+func (s *Store) regressed(ctx context.Context, l *Lease, tok, fence Token, floor bool) {
 	event, level, what := s.opts.Events.Regression, slog.LevelWarn, "token counter regressed"
-	if l.counterWasAbsent { // expected: Redis has restarted, or the counter was idle
+	switch {
+	case l.counterWasAbsent: // expected: Redis has restarted, or the counter was idle
 		event, level, what = s.opts.Events.Reseed, slog.LevelInfo, "token counter was absent"
+	case floor: // expected as well: an old fence of the same bucket was collected
+		event, level, what = s.opts.Events.Reseed, slog.LevelInfo, "token counter was below the floor of collected fences"
 	}
 	s.opts.Logger.Log(ctx, level, what+", lifting it above the fence",
 		"resource", l.resource, "token", tok, "fence", fence)

@@ -24,7 +24,7 @@ func (s *Store) heal(ctx context.Context, l *Lease, behind Claim, row token.Toke
 	lifted, tell, err := s.liftTo(ctx, l, behind, row)
 	tell()
 	if lifted {
-		s.regressed(ctx, l, behind.Token, row)
+		s.regressed(ctx, l, behind.Token, row, false)
 	}
 	return err
 }

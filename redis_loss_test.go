@@ -345,8 +345,8 @@ func TestCase04_LiftingThatDoesNotHelpIsTokenRegressed(t *testing.T) {
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `
 		CREATE OR REPLACE FUNCTION fencepost.claim(resource text, token bigint, nonce uuid, label text DEFAULT '',
-			OUT claimed boolean, OUT current bigint)
-		LANGUAGE sql AS $$ SELECT false, token + 5 $$`) // another is always faster
+			OUT claimed boolean, OUT current bigint, OUT refusal jsonb)
+		LANGUAGE sql AS $$ SELECT false, token + 5, NULL::jsonb $$`) // another is always faster
 	_, err := b.store.TryAcquire(t.Context(), "invoice-1", nil)
 	wantErr(t, err, fencepost.ErrTokenRegressed)
 	if !b.free(t, "invoice-1") {

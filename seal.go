@@ -99,7 +99,7 @@ func (s *Store) raiseSeal(ctx context.Context, l *Lease, c Claim, until time.Tim
 	for range claimTries {
 		tell, err := s.raise(ctx, l, c, until)
 		*told = append(*told, tell)
-		_, refused := refusedAt(err)
+		_, _, refused := refusedAt(err)
 		switch {
 		case err == nil, refused:
 			return nil

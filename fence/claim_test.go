@@ -144,7 +144,7 @@ func TestInvariants1and2Control_WithoutTheComparison(t *testing.T) {
 	recordClaims(t, pool)
 	fencetest.Exec(t, pool, `
 		CREATE OR REPLACE FUNCTION fencepost.claim(resource text, token bigint, nonce uuid, label text DEFAULT '',
-			OUT claimed boolean, OUT current bigint)
+			OUT claimed boolean, OUT current bigint, OUT refusal jsonb)
 		LANGUAGE plpgsql AS $$
 		BEGIN
 			INSERT INTO fencepost.fence AS f VALUES (claim.resource, claim.token, claim.nonce, '', clock_timestamp())

@@ -200,8 +200,8 @@ func TestCase47_UpCompletesACloneOfTheSchemaAlone(t *testing.T) {
 		t.Errorf("Status = %+v, %v", all, err)
 	}
 	problems, err := migrations.Problems(t.Context(), db)
-	if err != nil || len(problems) != 3 {
-		t.Errorf("Problems = %q, %v, want the secret and two rules", problems, err)
+	if err != nil || len(problems) != 4 {
+		t.Errorf("Problems = %q, %v, want the secret, two rules and the floors", problems, err)
 	}
 
 	if recorded := withoutTimes(t, up(t, db, nil)); !equal(recorded, ownMigrations(t, migrations.Found)) {

@@ -16,15 +16,17 @@ const (
 // forget removes, in a transaction of its own, what makes a migration's Down refuse.
 func (r *runner) forget(ctx context.Context, version int64) error {
 	var table string
+	var also []string
 	what := func(ctx context.Context, tx *sql.Tx) error {
 		if err := lockTable(ctx, tx, table, accessExclusive); err != nil {
 			return err
 		}
-		return execAll(ctx, tx, `TRUNCATE `+table)
+		return execAll(ctx, tx, append([]string{`TRUNCATE ` + table}, also...)...)
 	}
 	switch version {
 	case fenceVersion:
 		table = "fencepost.fence"
+		also = []string{`UPDATE fencepost.floor SET token = 0`}
 	case onceVersion:
 		table = "fencepost.ledger"
 	case protectVersion:

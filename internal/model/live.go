@@ -7,18 +7,22 @@ func (s *search) live(at state) bool {
 		return true
 	}
 	live := true
+	highest := at.fenceToken
+	if highest == 0 {
+		highest = at.floor
+	}
 	at.eachMaster(func(n int) {
 		counter := at.nodes[n].counter
 		for tries := 2; ; tries-- {
 			tok := counter + 1
 			switch {
-			case tok > at.fenceToken:
+			case tok > highest:
 				return
 			case tries == 1 || s.rules.NoReissue:
 				live = false
 				return
 			}
-			counter = at.fenceToken
+			counter = highest
 		}
 	})
 	return live

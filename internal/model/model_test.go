@@ -14,21 +14,22 @@ var long = flag.Bool("long", false, "search more states, for minutes")
 // takes minutes and some gigabytes: 11.6 million states of two workers and 16.7 million of three.
 func TestTheProtocolKeepsItsPromises(t *testing.T) {
 	t.Parallel()
-	all := []model.Bounds{{Workers: 2, Faults: 1}, {Workers: 3}}
+	all := []model.Bounds{{Workers: 2, Faults: 1}, {Workers: 3}, {Workers: 2, Collections: 2}}
 	if *long {
-		all = []model.Bounds{{Workers: 2, Faults: 3}, {Workers: 3, Faults: 1}}
+		all = []model.Bounds{{Workers: 2, Faults: 3}, {Workers: 3, Faults: 1}, {Workers: 2, Faults: 1, Collections: 2}}
 	}
 	var tried model.Result
 	for _, bounds := range all {
 		r := model.Search(model.Rules{}, bounds)
-		t.Logf("%d workers, %d faults: %d states, %d claims, %d reissues, %d writes",
-			bounds.Workers, bounds.Faults, r.States, r.Claims, r.Reissues, r.Writes)
+		t.Logf("%d workers, %d faults, %d collections: %d states, %d claims, %d reissues, %d writes",
+			bounds.Workers, bounds.Faults, bounds.Collections, r.States, r.Claims, r.Reissues, r.Writes)
 		for promise, steps := range r.Broken {
 			t.Errorf("%s:\n%s", promise, strings.Join(steps, "\n"))
 		}
+		tried.Collections, tried.Floors = tried.Collections+r.Collections, tried.Floors+r.Floors
 		tried.Claims, tried.Reissues, tried.Writes = tried.Claims+r.Claims, tried.Reissues+r.Reissues, tried.Writes+r.Writes
 	}
-	if tried.Claims == 0 || tried.Reissues == 0 || tried.Writes == 0 {
+	if tried.Claims == 0 || tried.Reissues == 0 || tried.Writes == 0 || tried.Collections == 0 || tried.Floors == 0 {
 		t.Errorf("not everything was tried: %+v", tried)
 	}
 }
@@ -53,6 +54,31 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := model.Find(c.breaks, c.without, model.Bounds{Workers: 2, Faults: 2})
+			if len(r.Broken[c.breaks]) != c.after { // docs/safety.md says so as well
+				t.Errorf("%d states, broken after %d steps, not %d", r.States, len(r.Broken[c.breaks]), c.after)
+			}
+			t.Logf("%s:\n%s", c.breaks, strings.Join(r.Broken[c.breaks], "\n"))
+		})
+	}
+}
+
+// The rules by which fences are collected are needed as well, the naive floor among them.
+func TestEachRuleOfACollectionIsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		without model.Rules
+		breaks  model.Violation
+		after   int // steps
+	}{
+		"a floor read too early":         {model.Rules{OldFloor: true}, model.Unique, 11},
+		"a collection without the lock":  {model.Rules{NoBucket: true}, model.Unique, 11},
+		"a floor that is not raised":     {model.Rules{NoFold: true}, model.Unique, 11},
+		"a floor of an earlier token":    {model.Rules{OldFold: true}, model.Unique, 15},
+		"a collection under open writes": {model.Rules{CollectBarges: true, NoCompare: true}, model.Fenced, 13},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := model.Find(c.breaks, c.without, model.Bounds{Workers: 2, Faults: 1, Collections: 1})
 			if len(r.Broken[c.breaks]) != c.after { // docs/safety.md says so as well
 				t.Errorf("%d states, broken after %d steps, not %d", r.States, len(r.Broken[c.breaks]), c.after)
 			}

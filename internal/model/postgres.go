@@ -9,8 +9,13 @@ func (s *search) work(at state, w int) {
 		if s.rules.ReadFirst {
 			s.read(at, w)
 		}
+		s.look(at, w)
 		s.claim(at, w)
 		s.claimAndBegin(at, w)
+	case looked:
+		s.lockBucket(at, w)
+	case creating:
+		s.create(at, w)
 	case refused:
 		s.reissue(at, w)
 	case claimed:
@@ -40,8 +45,8 @@ func (s *search) mayClaim(at state, w int) (now, allowed bool) {
 // nothing.
 func (s *search) claim(at state, w int) {
 	now, allowed := s.mayClaim(at, w)
-	if !now {
-		return
+	if !now || s.mustCreate(at) {
+		return // look says what happens then
 	}
 	after := at
 	me := &after.workers[w]
@@ -64,6 +69,7 @@ func (s *search) claimCommits(at state, after *state, w int, step step) {
 		s.broken(Unique, step)
 	}
 	after.fenceToken, after.fenceNonce = tok, own
+	after.workers[w].created = false
 	after.lastToken, after.lastNonce = tok, own
 }
 
@@ -71,8 +77,8 @@ func (s *search) claimCommits(at state, after *state, w int, step step) {
 // for everybody else.
 func (s *search) claimAndBegin(at state, w int) {
 	now, allowed := s.mayClaim(at, w)
-	if !now || !allowed {
-		return // claim says what happens then
+	if !now || !allowed || s.mustCreate(at) {
+		return // claim and look say what happens then
 	}
 	after := at
 	after.workers[w].phase = folded
@@ -145,7 +151,7 @@ func (s *search) rollBack(at state, w int) {
 	me.seen = 0
 	switch me.phase {
 	case folded:
-		me.phase = granted
+		me.phase, me.created = granted, false
 	default:
 		me.phase = claimed
 	}

@@ -16,6 +16,17 @@ type Rules struct {
 	ReadFirst bool
 	// ForgetFences: fences may be deleted.
 	ForgetFences bool
+	// OldFloor: a claim that creates a fence compares with a floor that it has read before it looked for the fence, and
+	// takes no lock: a naive floor. So does one that reads the floor under a snapshot from before its claim.
+	OldFloor bool
+	// NoBucket: a collection does not lock the bucket.
+	NoBucket bool
+	// NoFold: a collection deletes the fence, and the floor stays as it is.
+	NoFold bool
+	// OldFold: a collection folds the token that the fence had before it locked the fence.
+	OldFold bool
+	// CollectBarges: a collection deletes fences that open transactions have locked.
+	CollectBarges bool
 	// NoCompare: writes do not compare the row's token.
 	NoCompare bool
 }
@@ -26,6 +37,9 @@ type Bounds struct {
 	Workers int
 	// Faults is how many things may go wrong. A lost reply is not counted.
 	Faults int
+	// Collections is how many times the fence may be collected. Its bucket has other fences, and one of them may be
+	// collected in its place: then the floor rises by one.
+	Collections int
 }
 
 // Violation is a promise that is broken.
@@ -48,4 +62,6 @@ type Result struct {
 	Broken map[Violation][]string
 	// Claims, Reissues and Writes are how often each happened, on all paths: a search without them proves nothing.
 	Claims, Reissues, Writes int
+	// Collections is how many fences were collected, and Floors how many claims a floor refused.
+	Collections, Floors int
 }

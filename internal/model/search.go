@@ -69,6 +69,7 @@ func (s *search) run() Result {
 	for ; s.at < len(s.states) && (s.until == "" || s.result.Broken[s.until] == nil); s.at++ {
 		at := s.states[s.at]
 		s.redis(at)
+		s.collect(at)
 		for w := range s.bounds.Workers {
 			s.work(at, w)
 		}

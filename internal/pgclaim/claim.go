@@ -111,25 +111,30 @@ func Raise(ctx context.Context, conn *pgx.Conn, c Claim, opts *RaiseOptions) err
 		return err
 	}
 	waits := !pgsession.Direct(conn) // the first try does not
-	return untilAnswered(ctx, c, p, func() (bool, token.Token, error) {
+	return untilAnswered(ctx, c, p, func() (answer, error) {
 		if !waits {
 			waits = true
-			claimed, current, asked, err := raiseNow(ctx, conn, c, label)
+			a, asked, err := raiseNow(ctx, conn, c, label)
 			if asked {
-				return claimed, current, err
+				return a, err
 			}
 		}
 		return raise(ctx, conn, c, label, p)
 	})
 }
 
+// answer is the fence's to a claim.
+type answer struct {
+	claimed bool
+	current token.Token // what the fence carries, or the floor
+	refusal pgerr.Refusal
+}
+
 // untilAnswered makes a claim and returns the fence's answer. It retries if only the server's own bound ended the
 // claim.
-func untilAnswered(
-	ctx context.Context, c Claim, p patience, claim func() (claimed bool, current token.Token, err error),
-) error {
+func untilAnswered(ctx context.Context, c Claim, p patience, claim func() (answer, error)) error {
 	for {
-		claimed, current, err := claim()
+		a, err := claim()
 		switch {
 		case err != nil && pgerr.TimedOut(err) && ctx.Err() == nil && !p.over():
 			if AwaitEnd(ctx) {
@@ -138,12 +143,12 @@ func untilAnswered(
 			continue // the server's bound, not the caller's
 		case err != nil:
 			return pgerr.WithEnd(ctx, err)
-		case claimed:
+		case a.claimed:
 			return nil
-		case c.Token > current:
-			return &pgerr.JumpError{Resource: c.Resource, Token: c.Token, Current: current}
+		case c.Token > a.current:
+			return &pgerr.JumpError{Resource: c.Resource, Token: c.Token, Current: a.current}
 		default:
-			return &pgerr.StaleError{Resource: c.Resource, Token: c.Token, Current: current}
+			return a.refusal.Stale(c.Resource, c.Token, a.current)
 		}
 	}
 }
@@ -155,44 +160,51 @@ const (
 		pg_catalog.set_config('lock_timeout', '0', true),
 		CASE WHEN pg_catalog.current_setting('transaction_timeout', true) OPERATOR(pg_catalog.<>) '0'
 		THEN pg_catalog.set_config('transaction_timeout', '0', true) END`
-	claimSQL = `SELECT claimed, current FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`
+	claimSQL = `SELECT claimed, current, coalesce(refusal::text, '') FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`
 )
 
-func raise(
-	ctx context.Context, conn *pgx.Conn, c Claim, label string, p patience,
-) (claimed bool, current token.Token, err error) {
+func raise(ctx context.Context, conn *pgx.Conn, c Claim, label string, p patience) (a answer, err error) {
 	err = pgsession.Pipeline(ctx, conn, "claim "+strconv.Quote(c.Resource), func(b *pgx.Batch) {
 		b.Queue(claimBoundsSQL, p.onServer(ctx))
 		b.Queue(claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&claimed, &current) })
+			QueryRow(func(row pgx.Row) error { return a.scan(row) })
 	})
-	return claimed, current, pgerr.NotGranted(err)
+	return a, pgerr.NotGranted(err)
+}
+
+// scan reads the row of claimSQL.
+func (a *answer) scan(row interface{ Scan(dest ...any) error }) error {
+	var refusal string
+	if err := row.Scan(&a.claimed, &a.current, &refusal); err != nil {
+		return err
+	}
+	a.refusal = pgerr.ReadRefusal(refusal)
+	return nil
 }
 
 const claimNowSQL = `SELECT fencepost.claim_now($1::text, $2::bigint, $3::uuid, $4::text)::text`
 
 // raiseNow makes a claim that waits for nobody, in one statement that commits by itself. asked is false if the claim
 // was not made, because it would have had to wait.
-func raiseNow(
-	ctx context.Context, conn *pgx.Conn, c Claim, label string,
-) (claimed bool, current token.Token, asked bool, err error) {
+func raiseNow(ctx context.Context, conn *pgx.Conn, c Claim, label string) (a answer, asked bool, err error) {
 	p := pgsession.NewParams(len(c.Resource) + len(label) + paramBytes).
 		Text(c.Resource).Int(int64(c.Token)).Hex(c.Nonce[:]).Text(label)
 	before := pgsession.Unsynced(conn)
-	answer, err := pgsession.AskDirect(ctx, conn, claimNowSQL, p)
-	var row [2]string // claimed and current; NULL if it was not made
-	columns(answer, row[:])
+	said, err := pgsession.AskDirect(ctx, conn, claimNowSQL, p)
+	var row [3]string // claimed, current and refusal; NULL if it was not made
+	columns(said, row[:])
 	switch {
 	case err == nil && row[0] != "":
-		if current, err = tokenOf(row[1]); err == nil {
+		a = answer{claimed: row[0] == "t", refusal: pgerr.ReadRefusal(row[2])}
+		if a.current, err = tokenOf(row[1]); err == nil {
 			err = pgsession.Waited(conn, "claim", before)
 		}
-		return row[0] == "t", current, true, err
+		return a, true, err
 	case err == nil || MayWait(err) && ctx.Err() == nil:
-		return false, 0, false, nil
+		return answer{}, false, nil
 	}
 	err = pgerr.Interpret(ctx, "claim "+strconv.Quote(c.Resource), err, !pgsession.Unprepared(err))
-	return false, 0, true, pgerr.NotGranted(err)
+	return answer{}, true, pgerr.NotGranted(err)
 }
 
 // onServer is the statement_timeout, in milliseconds, that matches ctx. A lock_timeout would not do, because it never

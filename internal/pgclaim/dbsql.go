@@ -6,7 +6,6 @@ import (
 
 	"github.com/fencepost-pg/fencepost/internal/pgerr"
 	"github.com/fencepost-pg/fencepost/internal/pgsession"
-	"github.com/fencepost-pg/fencepost/token"
 )
 
 // EnterSQL is fence.EnterSQL.
@@ -27,7 +26,7 @@ func RaiseSQL(ctx context.Context, db pgsession.SQLBeginner, c Claim, opts *Rais
 	if err != nil {
 		return err
 	}
-	err = untilAnswered(ctx, c, p, func() (bool, token.Token, error) { return raiseSQL(ctx, db, c, label, p) })
+	err = untilAnswered(ctx, c, p, func() (answer, error) { return raiseSQL(ctx, db, c, label, p) })
 	if pool, ok := db.(pgsession.SQLPool); ok {
 		pgsession.LeaveStandby(pool, err)
 	}
@@ -36,18 +35,18 @@ func RaiseSQL(ctx context.Context, db pgsession.SQLBeginner, c Claim, opts *Rais
 
 func raiseSQL(
 	ctx context.Context, db pgsession.SQLBeginner, c Claim, label string, p patience,
-) (claimed bool, current token.Token, err error) {
+) (a answer, err error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
-		return false, 0, pgerr.Interpret(ctx, "claim", err, false)
+		return answer{}, pgerr.Interpret(ctx, "claim", err, false)
 	}
 	defer func() { _ = tx.Rollback() }() // no effect once committed
 	if _, err := tx.ExecContext(ctx, claimBoundsSQL, p.onServer(ctx)); err != nil {
-		return false, 0, pgerr.Interpret(ctx, "claim", err, false)
+		return answer{}, pgerr.Interpret(ctx, "claim", err, false)
 	}
-	err = tx.QueryRowContext(ctx, claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label).Scan(&claimed, &current)
+	err = a.scan(tx.QueryRowContext(ctx, claimSQL, c.Resource, int64(c.Token), c.Nonce.Hex(), label))
 	if err != nil {
-		return false, 0, pgerr.InterpretOwn(ctx, "claim", err)
+		return answer{}, pgerr.InterpretOwn(ctx, "claim", err)
 	}
-	return claimed, current, pgerr.CommitError(ctx, tx.Commit())
+	return a, pgerr.CommitError(ctx, tx.Commit())
 }

@@ -15,7 +15,7 @@ import (
 type Raised struct {
 	Claimed bool
 	Busy    bool        // nothing was claimed, because another transaction has entered the resource or claims it
-	Current token.Token // what the fence carries; 0 if there is no fence, or if it is busy
+	Current token.Token // what the fence carries, or the floor; 0 if there is neither, or if it is busy
 }
 
 const claimAllSQL = `SELECT claimed, current FROM fencepost.claim_all($1::text[], $2::bigint[], $3::text[]::uuid[], $4::text)`

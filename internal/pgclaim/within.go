@@ -25,9 +25,8 @@ type Within struct {
 	patience patience
 	waits    bool // the claim waits for other transactions
 
-	claimed          bool
+	answer
 	busy             bool // not claimed, because the claim would have had to wait
-	current          token.Token
 	xid, incarnation string
 }
 
@@ -52,16 +51,16 @@ func RaiseWithin(ctx context.Context, c Claim, opts *RaiseOptions, begin func(*W
 		return err
 	}
 	w := &Within{claim: c, label: label, patience: p}
-	return untilAnswered(ctx, c, p, func() (bool, token.Token, error) {
+	return untilAnswered(ctx, c, p, func() (answer, error) {
 		err := begin(w)
 		if !w.waits && (w.busy || MayWait(err)) && ctx.Err() == nil {
 			w.waits, w.busy = true, false
 			err = begin(w)
 		}
 		if err != nil && !errors.Is(err, ErrNotClaimed) {
-			return false, 0, err
+			return answer{}, err
 		}
-		return w.claimed, w.current, nil
+		return w.answer, nil
 	})
 }
 
@@ -98,7 +97,7 @@ const (
 	CASE WHEN pg_catalog.split_part(o.bounds, ' ', 3) OPERATOR(pg_catalog.<>) ALL (ARRAY['', '0'])
 		THEN pg_catalog.set_config('transaction_timeout', pg_catalog.split_part(o.bounds, ' ', 3), true) END`
 
-	withinSQL = `SELECT ROW(c.claimed, c.current, m.xid, m.incarnation)::text,
+	withinSQL = `SELECT ROW(c.claimed, c.current, m.xid, m.incarnation, c.refusal)::text,
 	CASE WHEN c.claimed THEN fencepost.enter($1::text, $2::bigint, $3::uuid) END,
 	` + withinEndSQL + `
 	FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text) AS c, fencepost.mark() AS m,
@@ -150,23 +149,24 @@ func begun(
 
 // scan reads the row of a claim.
 func (w *Within) scan(row pgx.Row) error {
-	var answer string
+	var said string
 	var err error
 	if w.waits {
-		err = row.Scan(&answer, nil, nil, nil, nil, nil, nil)
+		err = row.Scan(&said, nil, nil, nil, nil, nil, nil)
 	} else {
-		err = row.Scan(&answer)
+		err = row.Scan(&said)
 	}
 	if err != nil {
 		return err
 	}
-	return w.read(answer)
+	return w.read(said)
 }
 
-// read reads claimed, current, xid and incarnation.
-func (w *Within) read(answer string) (err error) {
-	var c [4]string
-	columns(answer, c[:])
+// read reads claimed, current, xid, incarnation and refusal.
+func (w *Within) read(said string) (err error) {
+	var c [5]string
+	columns(said, c[:])
+	w.refusal = pgerr.ReadRefusal(c[4])
 	w.claimed, w.busy, w.xid, w.incarnation = c[0] == "t", c[0] == "", c[2], c[3]
 	if !w.busy {
 		w.current, err = tokenOf(c[1])
@@ -174,13 +174,19 @@ func (w *Within) read(answer string) (err error) {
 	return err
 }
 
-// columns reads a row that PostgreSQL has made a text of. None of its values needs quotes: there are no texts of the
-// caller's among them. NULL is empty.
+// columns reads a row that PostgreSQL has made a text of. Only its last value may have quotes: there are no texts of the
+// caller's among the others. NULL is empty.
 func columns(row string, into []string) {
 	row = strings.TrimSuffix(strings.TrimPrefix(row, "("), ")")
-	for i := range into {
+	last := len(into) - 1
+	for i := range into[:last] {
 		into[i], row, _ = strings.Cut(row, ",")
 	}
+	if strings.HasPrefix(row, `"`) {
+		row = strings.ReplaceAll(strings.TrimSuffix(row[1:], `"`), `""`, `"`)
+		row = strings.ReplaceAll(row, `\\`, `\`)
+	}
+	into[last] = row
 }
 
 func tokenOf(column string) (token.Token, error) {

@@ -3,7 +3,6 @@ package pgerr
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,35 +54,11 @@ var (
 	ErrTable = errors.New("fencepost: table cannot be fenced")
 )
 
-// StaleError says what refused a token.
-type StaleError struct {
-	// Resource is the fence that refused. If a row refused, it is the row's table, or the row's resource if a protected
-	// table (fencepost.protect) refused.
-	Resource string
-	Token    token.Token // the token refused
-	// Current is the higher token seen; 0 if there is no fence at all. It equals Token if another grant has claimed the
-	// same number.
-	Current token.Token
-	// Row reports that the row carries Current, rather than the fence.
-	Row bool
-}
-
-func (e *StaleError) Error() string {
-	where := "fence"
-	if e.Row {
-		where = "row"
-	}
-	return fmt.Sprintf("%v: %q: token %d, %s at %d", ErrStale, e.Resource, e.Token, where, e.Current)
-}
-
-// Is reports whether target is [ErrStale].
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
-
 // JumpError says how far above the fence a claim would have been.
 type JumpError struct {
 	Resource string
 	Token    token.Token // the token refused
-	Current  token.Token // the fence's token; 0 if there is no fence
+	Current  token.Token // the fence's token; without a fence the floor of collected fences, or 0
 }
 
 func (e *JumpError) Error() string {
@@ -110,6 +85,7 @@ const (
 	codeInvalid               = "ZF002"
 	CodeNotEntered            = "ZF004"
 	codeKeyReused             = "ZF005"
+	codeIncomplete            = "ZF006"
 	CodeQueryCanceled         = "57014"
 	CodeInsufficientPrivilege = "42501"
 	codeNoSchema              = "3F000"
@@ -178,7 +154,8 @@ func NotGranted(err error) error {
 		ErrUnavailable, err)
 }
 
-// NotMigrated adds to a missing schema, function or table (3F000, 42883, 42P01) what creates it. err comes from a
+// NotMigrated adds to a missing schema, function or table (3F000, 42883, 42P01) what creates it, and to an incomplete
+// table (ZF006) what completes it. err comes from a
 // statement that names only fencepost's own objects; an older release's schema also lacks the newer functions.
 func NotMigrated(err error) error {
 	server, ok := ServerError(err)
@@ -186,6 +163,9 @@ func NotMigrated(err error) error {
 		return err
 	}
 	switch server.Code {
+	case codeIncomplete:
+		return fmt.Errorf("%w: fencepost's tables are incomplete: run fencepost migrate up, or migrations.Up: %w",
+			ErrUnavailable, err)
 	case codeNoSchema, codeNoFunction, codeNoTable:
 		return fmt.Errorf("%w: fencepost's migrations have not been applied to this database: "+
 			"run fencepost migrate up, "+
@@ -287,25 +267,6 @@ func IsStandby(server *pgconn.PgError) bool {
 func StatementGone(server *pgconn.PgError) bool {
 	return server.Code == codeNoSuchStatement ||
 		server.Code == CodeUnsupported && server.Routine == "RevalidateCachedQuery"
-}
-
-// staleFrom reads the DETAIL that fencepost.enter and the trigger of a protected table give with this SQLSTATE.
-func staleFrom(server *pgconn.PgError) error {
-	var detail struct {
-		Resource string `json:"resource"`
-		Token    token.Token
-		Current  json.RawMessage
-		Row      bool
-	}
-	if err := json.Unmarshal([]byte(server.Detail), &detail); err != nil {
-		return fmt.Errorf("%w: %w", ErrStale, server)
-	}
-	stale := &StaleError{Resource: detail.Resource, Token: detail.Token, Row: detail.Row}
-	// No fence at all is "0", which is not a token.
-	if err := json.Unmarshal(detail.Current, &stale.Current); err != nil {
-		stale.Current = 0
-	}
-	return stale
 }
 
 // neverSent reports whether err occurred before any part of the statement was sent.

@@ -2,8 +2,9 @@
 -- reach it, also for this library's Go code.
 --
 -- The caller's search_path has no effect: every name is schema-qualified, and every function either pins its
--- search_path or names schemas throughout (guard, enter, claim_now, *_marked). The functions run with their owner's rights. An
--- application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the table.
+-- search_path or names schemas throughout (guard, enter, claim_now, bucket, *_marked). The functions run with their
+-- owner's rights. An application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the
+-- tables.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -24,13 +25,32 @@ CREATE VIEW fencepost.fences AS
 SELECT f.resource, f.token, f.label, f.claimed_at FROM fencepost.fence AS f;
 
 COMMENT ON TABLE fencepost.fence IS
-    'the highest token claimed per resource; written by the functions fencepost.claim* alone, never deleted';
+    'the highest token claimed per resource; written by the functions fencepost.claim* alone, deleted by collect alone';
+
+-- What is left of fences that were collected. Each resource belongs to one of 1,024 buckets, and the floor of a bucket
+-- is the highest token that a collected fence of the bucket carried. A claim that creates a fence must be above the
+-- floor of its bucket, so the tokens of a resource rise on after its fence was collected. A claim that raises a fence
+-- ignores the floor, and does not read this table.
+--
+-- Invariant: a claim that creates a fence holds its bucket FOR SHARE from before the statement that inserts the row
+-- until its transaction ends. collect holds the bucket FOR UPDATE before it deletes a fence of it. Under an older
+-- snapshot (REPEATABLE READ, SERIALIZABLE) the FOR SHARE fails with 40001 if the floor has risen since.
+CREATE TABLE fencepost.floor (
+    bucket integer PRIMARY KEY CHECK (bucket BETWEEN 0 AND 1023),
+    token  bigint NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO fencepost.floor (bucket, token) SELECT b, 0 FROM pg_catalog.generate_series(0, 1023) AS b;
+
+COMMENT ON TABLE fencepost.floor IS
+    'per bucket of resources, the highest token of a collected fence; written by the function fencepost.collect alone';
 
 -- The SQLSTATEs raised here are in class ZF, outside the ranges that the SQL standard reserves (classes that begin with
 -- 0-4 or A-H):
 --   ZF001  stale: the claim is not, or no longer, the one that the fence carries
 --   ZF002  invalid argument
--- The DETAIL of ZF001 is a JSON object {"resource", "token", "current"}, tokens as strings.
+--   ZF006  the table floor is incomplete
+-- The DETAIL of ZF001 is a JSON object. It has "resource", "token" and "current", tokens as strings, and what overtaken
+-- returns: "label" and "claimed_at" of the fence's claim, or "floor": true if the fence was collected.
 
 -- refuse_encoding raises ZF002 for a session whose client_encoding is not UTF8. A client that sends UTF-8 under another
 -- client_encoding, or another encoding under UTF8, would give one resource a second name, and so a second fence.
@@ -50,22 +70,51 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- bucket returns the bucket of a resource. It is computed from the name's bytes in UTF-8, so it is the same on every
+-- server, after a dump and restore as well. It is inlined, and names schemas as guard does.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.bucket(resource text) RETURNS integer
+LANGUAGE sql STABLE
+AS $body$
+    SELECT pg_catalog.get_byte(pg_catalog.sha256(pg_catalog.convert_to(resource, 'UTF8')), 0)
+            OPERATOR(pg_catalog.*) 4
+        OPERATOR(pg_catalog.+) (pg_catalog.get_byte(pg_catalog.sha256(pg_catalog.convert_to(resource, 'UTF8')), 1)
+            OPERATOR(pg_catalog.&) 3)
+$body$;
+-- +goose StatementEnd
+
+-- refuse_without_floor raises an error for a bucket that has no row, as after a restore that left the table out. To go
+-- on would be to forget the tokens of collected fences.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.refuse_without_floor() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = 'ZF006',
+        MESSAGE = 'the table fencepost.floor is incomplete: a fence cannot be created without it',
+        HINT = 'Run fencepost''s migrations again.';
+END
+$body$;
+-- +goose StatementEnd
+
 -- claim raises the fence of a resource to a token, if the token is above the one that the fence carries.
 --   claimed  whether the fence now carries this token with this nonce. It is also true if the same claim
 --            is repeated, so a caller whose reply was lost can repeat the claim to learn its outcome
---   current  the token that the fence now carries; 0 if there is no fence
--- A token more than 2^40 above the fence is refused (claimed is false, current is below the token), so that
--- one wild number does not use up the range.
+--   current  the token that the fence now carries. Without a fence it is the floor of the resource's bucket, which is 0
+--            if no fence of the bucket was ever collected
+--   refusal  if claimed is false, who is in the way: what overtaken returns; otherwise NULL
+-- A token more than 2^40 above the fence, or above the floor, is refused (claimed is false, current is below the
+-- token), so that one wild number does not use up the range.
 -- The claim takes effect when the transaction commits.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim(
     resource text, token bigint, nonce uuid, label text DEFAULT '',
-    OUT claimed boolean, OUT current bigint)
+    OUT claimed boolean, OUT current bigint, OUT refusal jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
     max_step CONSTANT bigint := 1099511627776; -- 2^40
-    holder   uuid;
+    carried  fencepost.fence;
 BEGIN
     IF pg_client_encoding() <> 'UTF8' THEN
         PERFORM fencepost.refuse_encoding();
@@ -97,10 +146,13 @@ BEGIN
             current := claim.token;
             RETURN;
         END IF;
-        SELECT f.token, f.nonce INTO current, holder
-          FROM fencepost.fence AS f WHERE f.resource = claim.resource COLLATE "C";
+        SELECT * INTO carried FROM fencepost.fence AS f WHERE f.resource = claim.resource COLLATE "C";
         IF FOUND THEN
-            claimed := current = claim.token AND holder = claim.nonce;
+            current := carried.token;
+            claimed := current = claim.token AND carried.nonce = claim.nonce;
+            IF NOT claimed THEN
+                refusal := jsonb_build_object('label', carried.label, 'claimed_at', carried.claimed_at);
+            END IF;
             IF claimed AND current_setting('synchronous_standby_names') <> '' THEN
                 -- The claim was made before, and its wait for a synchronous standby may have been cut short. What is
                 -- written here has this transaction wait for the same standby in turn.
@@ -108,9 +160,15 @@ BEGIN
             END IF;
             RETURN;
         END IF;
-        current := 0;
+        -- A statement of its own, after the fence was not found and before the row is inserted: see fencepost.floor.
+        SELECT b.token INTO current FROM fencepost.floor AS b WHERE b.bucket = fencepost.bucket(claim.resource)
+           FOR SHARE;
+        IF NOT FOUND THEN
+            PERFORM fencepost.refuse_without_floor();
+        END IF;
         claimed := false;
-        IF claim.token > max_step THEN
+        IF claim.token <= current OR claim.token - current > max_step THEN
+            refusal := CASE WHEN current > 0 THEN '{"floor": true}'::jsonb END;
             RETURN;
         END IF;
         INSERT INTO fencepost.fence AS f (resource, token, nonce, label, claimed_at)
@@ -134,7 +192,7 @@ $body$;
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim_now(
     resource text, token bigint, nonce uuid, label text DEFAULT '',
-    OUT claimed boolean, OUT current bigint)
+    OUT claimed boolean, OUT current bigint, OUT refusal jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms'
 AS $body$
 DECLARE
@@ -162,7 +220,7 @@ BEGIN
         current := claim_now.token;
         RETURN;
     END IF;
-    SELECT c.claimed, c.current INTO claimed, current FROM fencepost.claim(
+    SELECT c.claimed, c.current, c.refusal INTO claimed, current, refusal FROM fencepost.claim(
         claim_now.resource, claim_now.token, claim_now.nonce, claim_now.label) AS c;
 END
 $body$;
@@ -180,7 +238,8 @@ DECLARE
     current bigint;
     drawn   bigint := 1;
 BEGIN
-    -- Any fence refuses this claim. It has passed the gate by then, so nobody changes the fence before the next one.
+    -- Any fence refuses this claim, and so does a floor. It has passed the gate by then, so nobody changes the fence
+    -- before the next one. The floor may rise, if another fence of the bucket is collected.
     SELECT c.claimed, c.current INTO claimed, current
       FROM fencepost.claim(draw.resource, 1, draw.nonce, draw.label) AS c;
     IF NOT claimed THEN
@@ -195,7 +254,7 @@ BEGIN
         SELECT c.claimed INTO claimed FROM fencepost.claim(draw.resource, drawn, draw.nonce, draw.label) AS c;
         IF NOT claimed THEN
             RAISE EXCEPTION USING ERRCODE = '40001',
-                MESSAGE = 'the fence was raised after this transaction''s snapshot', HINT = 'Draw again.';
+                MESSAGE = 'the fence was raised after this transaction''s snapshot, or collected', HINT = 'Draw again.';
         END IF;
     END IF;
     RETURN drawn;
@@ -207,7 +266,8 @@ $body$;
 -- arrays, without waiting for anybody: a resource whose gate another transaction has is left out.
 --   claimed  for each resource, what claim returns; NULL if its gate was taken, and then claim has to wait for it
 --   current  for each resource, what claim returns; NULL beside a claimed that is NULL
--- Nobody waits here with a gate in hand, so the order of the resources does not matter, and callers with overlapping
+-- Nobody waits for a gate here with another one in hand (collect, for which fences that are created may wait, waits for
+-- nobody), so the order of the resources does not matter, and callers with overlapping
 -- sets do not deadlock. Each claim holds one advisory lock until the transaction ends, so the callers bound the number.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim_all(
@@ -218,6 +278,8 @@ AS $body$
 DECLARE
     max_step CONSTANT bigint := 1099511627776; -- 2^40
     passed   boolean[]; -- the gate, as in claim
+    absent   integer[]; -- the buckets of resources without a fence
+    held     bigint;    -- how many of these buckets
     raised   bigint;    -- how many
     made     bigint;
 BEGIN
@@ -246,10 +308,20 @@ BEGIN
        AND f.token < c.token AND c.token - f.token <= max_step;
     GET DIAGNOSTICS raised = ROW_COUNT;
     IF raised < cardinality(resources) THEN
+        SELECT array_agg(DISTINCT fencepost.bucket(c.resource)) INTO absent
+          FROM unnest(resources, passed) AS c (resource, passed)
+         WHERE c.passed AND NOT EXISTS (SELECT FROM fencepost.fence AS f WHERE f.resource = c.resource COLLATE "C");
+        -- A statement of its own, before the rows are inserted: see fencepost.floor.
+        SELECT count(*) INTO held
+          FROM (SELECT FROM fencepost.floor AS b WHERE b.bucket = ANY (absent) ORDER BY b.bucket FOR SHARE) AS b;
+        IF held < cardinality(absent) THEN
+            PERFORM fencepost.refuse_without_floor();
+        END IF;
         INSERT INTO fencepost.fence AS f (resource, token, nonce, label, claimed_at)
         SELECT c.resource, c.token, c.nonce, coalesce(claim_all.label, ''), clock_timestamp()
           FROM unnest(resources, tokens, nonces, passed) AS c (resource, token, nonce, passed)
-         WHERE c.passed AND c.token <= max_step
+          JOIN fencepost.floor AS b ON b.bucket = fencepost.bucket(c.resource) AND b.bucket = ANY (absent)
+         WHERE c.passed AND c.token > b.token AND c.token - b.token <= max_step
            AND NOT EXISTS (SELECT FROM fencepost.fence AS f WHERE f.resource = c.resource COLLATE "C")
          ORDER BY c.resource COLLATE "C"
             ON CONFLICT ON CONSTRAINT fence_pkey DO NOTHING;
@@ -262,12 +334,37 @@ BEGIN
         RETURN;
     END IF;
     SELECT array_agg(CASE WHEN c.passed THEN coalesce(f.token = c.token AND f.nonce = c.nonce, false) END ORDER BY c.n),
-           array_agg(CASE WHEN c.passed THEN coalesce(f.token, 0) END ORDER BY c.n)
+           array_agg(CASE WHEN c.passed THEN coalesce(f.token, (SELECT b.token FROM fencepost.floor AS b
+               WHERE b.bucket = fencepost.bucket(c.resource)), 0) END ORDER BY c.n)
       INTO claimed, current
       FROM unnest(resources, tokens, nonces, passed) WITH ORDINALITY AS c (resource, token, nonce, passed, n)
       LEFT JOIN fencepost.fence AS f ON f.resource = c.resource COLLATE "C";
     IF current_setting('synchronous_standby_names') <> '' THEN
         PERFORM pg_logical_emit_message(true, 'fencepost', ''); -- see claim
+    END IF;
+END
+$body$;
+-- +goose StatementEnd
+
+-- overtaken says what a resource's fence has in place of a claim of a token.
+--   current  the token that the fence carries. Without a fence it is the floor of the resource's bucket if the token is
+--            not above the floor: then the fence was collected. Otherwise it is 0, and nobody has claimed the token
+--   detail   {"label", "claimed_at"} of the claim that the fence carries; {"floor": true} if it was collected; or {}
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.overtaken(resource text, token bigint, OUT current bigint, OUT detail jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    SELECT f.token, jsonb_build_object('label', f.label, 'claimed_at', f.claimed_at) INTO current, detail
+      FROM fencepost.fence AS f WHERE f.resource = overtaken.resource COLLATE "C";
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT b.token, '{"floor": true}' INTO current, detail
+      FROM fencepost.floor AS b WHERE b.bucket = fencepost.bucket(overtaken.resource) AND b.token >= overtaken.token;
+    IF NOT FOUND THEN
+        current := 0;
+        detail := '{}';
     END IF;
 END
 $body$;
@@ -279,7 +376,7 @@ CREATE FUNCTION fencepost.refuse_claim(resource text, token bigint, nonce uuid) 
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-    fence_token bigint;
+    seen record;
 BEGIN
     IF pg_client_encoding() <> 'UTF8' THEN
         PERFORM fencepost.refuse_encoding();
@@ -289,18 +386,18 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
             MESSAGE = 'the guard needs a resource of 1 to 1024 bytes, a positive token and a nonce';
     END IF;
-    SELECT f.token INTO fence_token FROM fencepost.fence AS f WHERE f.resource = refuse_claim.resource COLLATE "C";
+    SELECT * INTO seen FROM fencepost.overtaken(refuse_claim.resource, refuse_claim.token);
     -- Under a snapshot older than the claim the fence still looks lower. That is no stale claim, but
     -- a transaction to be run again.
-    IF coalesce(fence_token, 0) < refuse_claim.token AND current_setting('transaction_isolation') <> 'read committed'
+    IF seen.current < refuse_claim.token AND current_setting('transaction_isolation') <> 'read committed'
         THEN
         RAISE EXCEPTION USING ERRCODE = '40001',
             MESSAGE = 'the fence may have been raised after this transaction''s snapshot was taken';
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'ZF001',
-        MESSAGE = format('stale claim: token %s on a fence at %s', refuse_claim.token, coalesce(fence_token, 0)),
-        DETAIL = jsonb_build_object('resource', refuse_claim.resource, 'token', refuse_claim.token::text,
-                                    'current', coalesce(fence_token, 0)::text)::text;
+        MESSAGE = format('stale claim: token %s on a fence at %s', refuse_claim.token, seen.current),
+        DETAIL = (jsonb_build_object('resource', refuse_claim.resource, 'token', refuse_claim.token::text,
+                                     'current', seen.current::text) || seen.detail)::text;
 END
 $body$;
 -- +goose StatementEnd
@@ -442,6 +539,93 @@ END
 $body$;
 -- +goose StatementEnd
 
+-- collectable lists fences for collect, in the order of their names: those between two names, both excluded (NULL:
+-- none), whose claim was made longer ago than older_than, by this server's clock. It only reads. Fences above 2^62 are
+-- left out: see collect.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.collectable(after text, before text, older_than interval, most integer)
+RETURNS TABLE (resource text, bucket integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    IF older_than IS NULL OR most IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF002', MESSAGE = 'collectable needs an age and a number of fences';
+    END IF;
+    RETURN QUERY
+        SELECT f.resource, fencepost.bucket(f.resource) FROM fencepost.fence AS f
+         WHERE f.resource > coalesce(collectable.after, '') COLLATE "C"
+           AND (collectable.before IS NULL OR f.resource < collectable.before COLLATE "C")
+           AND f.claimed_at < statement_timestamp() - older_than AND f.token <= 4611686018427387904
+         ORDER BY f.resource LIMIT most;
+END
+$body$;
+-- +goose StatementEnd
+
+-- collect deletes fences of one bucket, and raises the floor of the bucket to the highest token that they carried. Of
+-- the resources named it takes those whose claim was made longer ago than older_than, an hour at least, and under which
+-- no transaction is open.
+--   collected  how many fences it has deleted
+--   busy       whether it did nothing, because another transaction creates a fence of the bucket, or collects there
+-- It waits for nobody. Call it in a transaction of its own: until that ends, nobody creates a fence of the bucket. Each
+-- resource takes an advisory lock, so the caller bounds their number.
+--
+-- It does not know who holds a lease. A holder whose claim is that old, and who still holds its lease, would be refused
+-- as stale from then on, so the caller leaves out the resources that are held. Whatever the caller names, the tokens
+-- that are claimed for a resource rise.
+--
+-- A fence above 2^62 stays. Folded into the floor it would take the range away from other resources of the bucket.
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.collect(
+    bucket integer, resources text[], older_than interval, OUT collected bigint, OUT busy boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+    old     text[];
+    highest bigint;
+    until   CONSTANT timestamptz := clock_timestamp() - older_than;
+BEGIN
+    IF pg_client_encoding() <> 'UTF8' THEN
+        PERFORM fencepost.refuse_encoding();
+    END IF;
+    IF bucket BETWEEN 0 AND 1023 IS NOT TRUE OR resources IS NULL OR older_than IS NULL
+        OR older_than < interval '1 hour' THEN
+        RAISE EXCEPTION USING ERRCODE = 'ZF002',
+            MESSAGE = 'collect needs a bucket of 0 to 1023, resources, and an age of one hour or more';
+    END IF;
+    collected := 0;
+    PERFORM FROM fencepost.floor AS b WHERE b.bucket = collect.bucket FOR UPDATE SKIP LOCKED;
+    busy := NOT FOUND;
+    IF busy THEN
+        IF NOT EXISTS (SELECT FROM fencepost.floor AS b WHERE b.bucket = collect.bucket) THEN
+            PERFORM fencepost.refuse_without_floor();
+        END IF;
+        RETURN;
+    END IF;
+    SELECT array_agg(f.resource) INTO old FROM fencepost.fence AS f
+     WHERE f.resource = ANY (collect.resources) AND fencepost.bucket(f.resource) = collect.bucket
+       AND f.claimed_at < until AND f.token <= 4611686018427387904;
+    SELECT array_agg(o) INTO old FROM unnest(old) AS o
+     WHERE pg_try_advisory_xact_lock(1179534160, hashtext(o COLLATE "C")); -- the gate, as in claim
+    -- Looked at again, with the gate passed and the row locked. FOR UPDATE: a guarded transaction holds its fence FOR
+    -- SHARE.
+    SELECT array_agg(f.resource) INTO old
+      FROM (SELECT f.resource FROM fencepost.fence AS f
+             WHERE f.resource = ANY (old) AND f.claimed_at < until AND f.token <= 4611686018427387904
+               FOR UPDATE SKIP LOCKED) AS f;
+    WITH gone AS (DELETE FROM fencepost.fence AS f WHERE f.resource = ANY (old) RETURNING f.token)
+    SELECT count(*), max(g.token) INTO collected, highest FROM gone AS g;
+    UPDATE fencepost.floor AS b SET token = highest WHERE b.bucket = collect.bucket AND b.token < highest;
+END
+$body$;
+-- +goose StatementEnd
+
+REVOKE ALL ON TABLE fencepost.floor FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.bucket(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.refuse_without_floor() FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.overtaken(text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.collectable(text, text, interval, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencepost.collect(integer, text[], interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_encoding() FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.refuse_claim(text, bigint, uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION fencepost.claim(text, bigint, uuid, text) FROM PUBLIC;
@@ -456,6 +640,14 @@ REVOKE ALL ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) FROM PUBLIC
 
 COMMENT ON VIEW fencepost.fences IS 'for operators: who claimed each resource last, and when';
 COMMENT ON FUNCTION fencepost.refuse_encoding() IS 'raises ZF002: the session''s client_encoding is not UTF8';
+COMMENT ON FUNCTION fencepost.bucket(text) IS 'the bucket, of 1,024, whose floor is the resource''s';
+COMMENT ON FUNCTION fencepost.refuse_without_floor() IS 'raises ZF006: fencepost.floor lacks a bucket';
+COMMENT ON FUNCTION fencepost.overtaken(text, bigint) IS
+    'what a resource has in place of a claim: its fence''s token and holder, or that the fence was collected';
+COMMENT ON FUNCTION fencepost.collectable(text, text, interval, integer) IS
+    'fences whose claim was made longer ago than the interval, with their buckets';
+COMMENT ON FUNCTION fencepost.collect(integer, text[], interval) IS
+    'deletes old fences of a bucket, and raises its floor to their tokens';
 COMMENT ON FUNCTION fencepost.claim(text, bigint, uuid, text) IS
     'raises the fence of a resource to a token above it; the same claim again is claimed again';
 COMMENT ON FUNCTION fencepost.claim_now(text, bigint, uuid, text) IS
@@ -483,15 +675,16 @@ SELECT fencepost.begin_migration(1, false);
 
 -- fencepost's migrator runs this as a statement of its own, here and in the other migrations. Inside a function it would
 -- wait with a snapshot, and CREATE INDEX CONCURRENTLY waits for that snapshot.
-LOCK TABLE fencepost.fence IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE fencepost.fence, fencepost.floor IN ACCESS EXCLUSIVE MODE;
 
 -- Without its fences a database would accept old tokens as new ones.
 -- +goose StatementBegin
 DO $body$
 BEGIN
-    IF EXISTS (SELECT FROM fencepost.fence) THEN
+    IF EXISTS (SELECT FROM fencepost.fence)
+        OR EXISTS (SELECT FROM fencepost.floor AS b WHERE b.token OPERATOR(pg_catalog.>) 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF003',
-            MESSAGE = 'fencepost.fence still remembers claimed tokens',
+            MESSAGE = 'fencepost.fence, or fencepost.floor, still remembers claimed tokens',
             HINT = 'Dropping it would let overtaken workers write again. Force it only when no worker is left.';
     END IF;
 END
@@ -504,10 +697,16 @@ DROP FUNCTION fencepost.entered_setting(text);
 DROP FUNCTION fencepost.entered_text(text, bigint, uuid);
 DROP FUNCTION fencepost.guard(text, bigint, uuid);
 DROP FUNCTION fencepost.refuse_claim(text, bigint, uuid);
+DROP FUNCTION fencepost.overtaken(text, bigint);
+DROP FUNCTION fencepost.collect(integer, text[], interval);
+DROP FUNCTION fencepost.collectable(text, text, interval, integer);
 DROP FUNCTION fencepost.draw(text, uuid, text);
 DROP FUNCTION fencepost.claim_all(text[], bigint[], uuid[], text);
 DROP FUNCTION fencepost.claim_now(text, bigint, uuid, text);
 DROP FUNCTION fencepost.claim(text, bigint, uuid, text);
+DROP FUNCTION fencepost.refuse_without_floor();
+DROP FUNCTION fencepost.bucket(text);
 DROP FUNCTION fencepost.refuse_encoding();
 DROP VIEW fencepost.fences;
+DROP TABLE fencepost.floor;
 DROP TABLE fencepost.fence;

@@ -87,7 +87,7 @@ $body$;
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim_marked(
     resource text, token bigint, nonce uuid, label text, max_idle integer,
-    OUT claimed boolean, OUT current bigint, OUT xid text, OUT incarnation uuid)
+    OUT claimed boolean, OUT current bigint, OUT xid text, OUT incarnation uuid, OUT refusal jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms'
 AS $body$
 DECLARE
@@ -115,7 +115,7 @@ BEGIN
         claimed := true;
         current := claim_marked.token;
     ELSE
-        SELECT c.claimed, c.current INTO claimed, current FROM fencepost.claim(
+        SELECT c.claimed, c.current, c.refusal INTO claimed, current, refusal FROM fencepost.claim(
             claim_marked.resource, claim_marked.token, claim_marked.nonce, claim_marked.label) AS c;
         IF NOT claimed THEN
             RETURN;

@@ -294,7 +294,7 @@ AS $body$
 DECLARE
     relation text := target::regclass::text;
     token    text := split_part(entry, ':', 1);
-    fence    bigint;
+    seen     record;
     code     text := 'ZF004';
     reason   text;
     excuse   text;
@@ -311,12 +311,13 @@ BEGIN
     ELSIF coalesce(token, '') !~ '^[1-9][0-9]{0,18}$' THEN
         reason := format('this transaction has not entered %L', resource);
     ELSE
-        SELECT f.token INTO fence FROM fencepost.fence AS f WHERE f.resource = refuse_write.resource COLLATE "C";
+        -- The setting may have been made by hand, with a number that is no bigint.
+        SELECT * INTO seen FROM fencepost.overtaken(resource, least(token::numeric, 9223372036854775807)::bigint);
         code := 'ZF001';
-        reason := format('stale claim: token %s on a fence at %s', token, coalesce(fence, 0));
-        detail := detail || jsonb_build_object('token', token, 'current', coalesce(fence, 0)::text);
+        reason := format('stale claim: token %s on a fence at %s', token, seen.current);
+        detail := detail || jsonb_build_object('token', token, 'current', seen.current::text) || seen.detail;
         -- As in enter: a snapshot from before the claim calls nobody stale.
-        IF coalesce(fence, 0) < token::numeric AND current_setting('transaction_isolation') <> 'read committed' THEN
+        IF seen.current < token::numeric AND current_setting('transaction_isolation') <> 'read committed' THEN
             code := '40001';
             reason := 'the fence may have been raised after this transaction''s snapshot was taken';
         END IF;

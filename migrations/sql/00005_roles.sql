@@ -7,6 +7,7 @@
 --                       rules of protected tables; of fencepost's tables it reads only the version table
 --   operator            SELECT fencepost.grant_operator('role'): reads the views fences and keys, the rules of
 --                       protected tables and the version table, and calls verify; writes nothing, sees no nonce
+--   collector           SELECT fencepost.grant_collector('role'): lists and collects old fences, and nothing else
 --   who may bypass      GRANT EXECUTE ON FUNCTION fencepost.bypass(text, text[]), for tables that are named, or
 --                       fencepost.bypass(text), for all tables, and USAGE on the schema, to people by name
 
@@ -62,6 +63,9 @@ AS $body$
         ('owner', false, 'fencepost.require_owner(regclass)'),
         ('owner', false, 'fencepost.remove_protection(regclass)'),
         ('operator', true, 'fencepost.verify()'),
+        ('operator', true, 'fencepost.collectable(text, text, interval, integer)'),
+        ('collector', true, 'fencepost.collectable(text, text, interval, integer)'),
+        ('collector', true, 'fencepost.collect(integer, text[], interval)'),
         ('bypass', true, 'fencepost.bypass(text)'),
         ('bypass', true, 'fencepost.bypass(text, text[])')
 $body$;
@@ -105,6 +109,18 @@ BEGIN
         'fencepost.goose_version TO %s', role);
     EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', string_agg(r.function, ', '), role)
                FROM fencepost.rights() AS r WHERE r.who = 'operator');
+END
+$body$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencepost.grant_collector(role regrole) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $body$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA fencepost TO %s', role);
+    EXECUTE (SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', string_agg(r.function, ', '), role)
+               FROM fencepost.rights() AS r WHERE r.who = 'collector');
 END
 $body$;
 -- +goose StatementEnd
@@ -179,9 +195,9 @@ AS $body$
 $body$;
 -- +goose StatementEnd
 
--- rights_missing returns what the schema's owner, applications, owners of tables and operators lack. A role that may
--- enter counts as an application, a role that may protect counts as an owner of tables, and a role that may read the
--- view fences counts as an operator.
+-- rights_missing returns what the schema's owner, applications, owners of tables, operators and collectors lack. A role
+-- that may enter counts as an application, a role that may protect counts as an owner of tables, a role that may read
+-- the view fences counts as an operator, and a role that may collect counts as a collector.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.rights_missing() RETURNS TABLE (relation text, problem text, remedy text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off
@@ -197,6 +213,7 @@ AS $body$
           FROM (VALUES ('application', to_regprocedure('fencepost.enter(text, bigint, uuid)')::text, 'EXECUTE'),
                        ('owner', to_regprocedure(
                            'fencepost.protect(regclass, text, text, name[], name, text, boolean)')::text, 'EXECUTE'),
+                       ('collector', to_regprocedure('fencepost.collect(integer, text[], interval)')::text, 'EXECUTE'),
                        ('operator', 'fencepost.fences', 'SELECT')) AS known (who, name, privilege)
           JOIN fencepost.grants() AS g ON g.name = known.name AND g.privilege = known.privilege
               AND g.grantee NOT IN (0, g.owner, g.fence_owner)
@@ -256,7 +273,7 @@ AS $body$
          UNION ALL
         SELECT 'it runs under the caller''s search_path', 'SET search_path = pg_catalog, pg_temp'
          WHERE f.proname NOT IN ('begin_migration', 'guard', 'enter', 'entered_text', 'entered_setting', 'enter_marked',
-               'claim_now', 'claim_marked', 'draw_marked', 'check_write')
+               'claim_now', 'claim_marked', 'draw_marked', 'check_write', 'bucket')
            AND f.proname !~ '^protection_[0-9a-f]{32}$' -- protection_problems looks at these
            -- The second was made under quote_all_identifiers = on.
            AND NOT coalesce(f.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp',
@@ -301,6 +318,9 @@ BEGIN
     END IF;
     RETURN QUERY SELECT format('the rule of the protected table %s is not recorded', u.relid)
         FROM fencepost.unrecorded_protections() AS u;
+    IF has_table_privilege('fencepost.floor', 'SELECT') AND (SELECT count(*) FROM fencepost.floor) < 1024 THEN
+        RETURN NEXT 'the table floor is incomplete: no fence can be created where a bucket is missing';
+    END IF;
 END
 $body$;
 -- +goose StatementEnd
@@ -321,6 +341,14 @@ BEGIN
     DELETE FROM fencepost.secret AS s WHERE s.xmin <> s.born;
     INSERT INTO fencepost.secret DEFAULT VALUES ON CONFLICT DO NOTHING;
     INSERT INTO fencepost.protected SELECT u.* FROM fencepost.unrecorded_protections() AS u;
+    -- What a lost bucket's fences carried is not known. No token that this database still remembers is above this one;
+    -- those above 2^62 are not collected.
+    INSERT INTO fencepost.floor (bucket, token)
+    SELECT b, (SELECT coalesce(max(t.token), 0)
+                 FROM (SELECT f.token FROM fencepost.fence AS f UNION ALL SELECT o.token FROM fencepost.floor AS o) AS t
+                WHERE t.token <= 4611686018427387904)
+      FROM generate_series(0, 1023) AS b
+        ON CONFLICT DO NOTHING;
 END
 $body$;
 -- +goose StatementEnd
@@ -351,6 +379,7 @@ COMMENT ON FUNCTION fencepost.grant_application(regrole) IS
 COMMENT ON FUNCTION fencepost.grant_owner(regrole) IS 'grants a role what it needs to protect its own tables';
 COMMENT ON FUNCTION fencepost.grant_operator(regrole) IS
     'grants a role what it needs to look at fences, keys, migrations and problems';
+COMMENT ON FUNCTION fencepost.grant_collector(regrole) IS 'grants a role what it needs to collect old fences';
 COMMENT ON FUNCTION fencepost.revoke_all(regrole) IS 'takes back all that a role was granted in this schema';
 COMMENT ON FUNCTION fencepost.grants() IS 'who may do what with all that this schema has';
 COMMENT ON FUNCTION fencepost.rights_too_wide() IS 'rights in this schema that nobody should have, or not everybody';
@@ -374,6 +403,7 @@ DROP FUNCTION fencepost.rights_missing();
 DROP FUNCTION fencepost.rights_too_wide();
 DROP FUNCTION fencepost.grants();
 DROP FUNCTION fencepost.revoke_all(regrole);
+DROP FUNCTION fencepost.grant_collector(regrole);
 DROP FUNCTION fencepost.grant_operator(regrole);
 DROP FUNCTION fencepost.grant_owner(regrole);
 DROP FUNCTION fencepost.grant_application(regrole);
