@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// AcquireAll acquires the leases of several resources, all or none. It waits for them, and returns them, in the order of
-// the resources' names, compared byte by byte. That order is the same for every caller, so callers with overlapping
+// AcquireAll acquires the leases of several resources, all or none. It waits for them, and returns them, in the order
+// of the resources' names, compared byte by byte. That order is the same for every caller, so callers with overlapping
 // sets do not deadlock. A resource named twice counts once. Pass the leases to [Store.Tx] and then to [ReleaseAll], or
 // release each one by itself.
 //
 // If all of them are free, Redis is asked for all in one round trip (see [lease.Manager.TryAcquireAll]), and PostgreSQL
 // claims all in one (up to 1,000 together). If another holder has one, the leases behind it are given back at once; the
-// call then waits for it, holding only those before it, and asks for the rest again. Another caller may therefore find a lease held for a moment that this one does not keep.
+// call then waits for it, holding only those before it, and asks for the rest again. Another caller may therefore find
+// a lease held for a moment that this one does not keep.
 //
 // With AcquireOptions.NoWait the call returns ErrHeld for the first lease that another holder has, and releases those
 // that it has acquired.

@@ -33,8 +33,8 @@ type togetherLocker interface {
 	) (grants []redisGrant, errs []error)
 }
 
-// longestTogether bounds one request for several leases. After it, the leases are asked for one by one, which outlives a
-// server that does not answer.
+// longestTogether bounds one request for several leases. After it, the leases are asked for one by one, which outlives
+// a server that does not answer.
 const longestTogether = 2 * time.Second
 
 // next acquires the leases of the next resources: all that are free before the first that is not, or else that one. It

@@ -263,7 +263,8 @@ func TestAnAdvisoryTxKeepsTheTimeoutsOfItsSession(t *testing.T) {
 	go func() {
 		done <- advisoryTx(t, short, opts).Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
 			var statement, lock string
-			err := tx.QueryRow(ctx, `SELECT current_setting('statement_timeout'), current_setting('lock_timeout')`).Scan(&statement, &lock)
+			err := tx.QueryRow(ctx,
+				`SELECT current_setting('statement_timeout'), current_setting('lock_timeout')`).Scan(&statement, &lock)
 			if statement != "200ms" || lock != "100ms" {
 				t.Errorf("the function has %q and %q", statement, lock)
 			}
@@ -354,7 +355,8 @@ func TestCase22_AdvisoryTxBehindAPooler(t *testing.T) {
 	}
 	for range 8 {
 		var statement, idle string
-		err := behind.QueryRow(t.Context(), `SELECT current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')`).
+		err := behind.QueryRow(t.Context(),
+			`SELECT current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')`).
 			Scan(&statement, &idle)
 		if err != nil || statement != "0" || idle != "0" {
 			t.Errorf("a setting reached the next user: %q, %q, %v", statement, idle, err)

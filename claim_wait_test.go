@@ -34,7 +34,8 @@ func TestInvariant9_ClaimWaitBoundsTheWaitForGuardedTransactions(t *testing.T) {
 	withLeases(t, func(t *testing.T, s *fencepost.Store, free func(t *testing.T) bool) {
 		t.Helper()
 		opts := &fencepost.AcquireOptions{ClaimWait: 200 * time.Millisecond}
-		for name, acquire := range map[string]func(context.Context, string, *fencepost.AcquireOptions) (*fencepost.Lease, error){
+		type acquireFunc = func(context.Context, string, *fencepost.AcquireOptions) (*fencepost.Lease, error)
+		for name, acquire := range map[string]acquireFunc{
 			"TryAcquire": s.TryAcquire, "Acquire": s.Acquire,
 		} {
 			began := time.Now()

@@ -17,12 +17,14 @@ import (
 func TestAnOperatorsFreezeIsRespected(t *testing.T) {
 	t.Parallel()
 	for name, freeze := range map[string]struct{ on, off string }{
-		"database": {`ALTER DATABASE %d SET default_transaction_read_only = on`, `ALTER DATABASE %d RESET default_transaction_read_only`},
+		"database": {`ALTER DATABASE %d SET default_transaction_read_only = on`,
+			`ALTER DATABASE %d RESET default_transaction_read_only`},
 		"role": {
 			`ALTER ROLE CURRENT_USER IN DATABASE %d SET default_transaction_read_only = on`,
 			`ALTER ROLE CURRENT_USER IN DATABASE %d RESET default_transaction_read_only`,
 		},
-		"session": {`SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`, `SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE`},
+		"session": {`SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`,
+			`SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,7 +43,8 @@ func TestAnOperatorsFreezeIsRespected(t *testing.T) {
 			operate(freeze.on)
 			if tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadWrite}); err != nil {
 				t.Fatal(err)
-			} else if err := errors.Join(second(tx.Exec(t.Context(), `UPDATE app.invoice SET value = 'frozen'`)), tx.Commit(t.Context())); err != nil {
+			} else if err := errors.Join(second(tx.Exec(t.Context(), `UPDATE app.invoice SET value = 'frozen'`)),
+				tx.Commit(t.Context())); err != nil {
 				t.Errorf("the control: %v", err)
 			}
 			for what, call := range c.writes(t.Context(), t) {

@@ -26,12 +26,12 @@ type ImportOptions struct {
 //
 // The rows are written in batches, each of the next BatchRows rows of the source. A batch is read into memory, its
 // leases are acquired as by [Store.AcquireAll], its rows are written in one transaction that is guarded by all of them,
-// as by [Store.Tx], and the leases are released. If all leases are free, that transaction makes their claims as well, as
-// [Store.Do] does. So a batch is written as a whole or not at all.
+// as by [Store.Tx], and the leases are released. If all leases are free, that transaction makes their claims as well,
+// as [Store.Do] does. So a batch is written as a whole or not at all.
 //
-// While one batch is written, the next is read. If its leases are all free, they are acquired then; if not, none of them
-// is kept until the batch before has been written and released. So a slow source delays nobody, imports with overlapping
-// resources do not deadlock, and no resource is held for longer than two batches take.
+// While one batch is written, the next is read. If its leases are all free, they are acquired then; if not, none of
+// them is kept until the batch before has been written and released. So a slow source delays nobody, imports with
+// overlapping resources do not deadlock, and no resource is held for longer than two batches take.
 //
 // written is how many rows have been committed: always the first rows of the source, in its order. After an error a
 // program can correct the cause and import the rest of the source. With ErrOutcomeUnknown the next batch may have been
@@ -46,11 +46,11 @@ type ImportOptions struct {
 // not let it change, the *BatchError lists each such row of its batch, with its index in the source. Nothing heals: if
 // rows are ahead of their fence, adopt the table first.
 //
-// The source is read by the caller's goroutine. Its values are encoded and sent by another one, while later rows are read,
-// so they must not change any more, except that a []byte is copied. If an event's handler or the encoding of a value
-// panics, Import panics with the same value. Import checks ctx before each row, and returns the source's error as it
-// is. Other errors are those of AcquireAll, of Tx, and of [Table.UpsertBatch]; ErrInvalid also for options out of range.
-// ctx bounds the call, except the release of leases and settling the outcome of a COMMIT.
+// The source is read by the caller's goroutine. Its values are encoded and sent by another one, while later rows are
+// read, so they must not change any more, except that a []byte is copied. If an event's handler or the encoding of a
+// value panics, Import panics with the same value. Import checks ctx before each row, and returns the source's error as
+// it is. Other errors are those of AcquireAll, of Tx, and of [Table.UpsertBatch]; ErrInvalid also for options out of
+// range. ctx bounds the call, except the release of leases and settling the outcome of a COMMIT.
 func (t *Table[T]) Import(
 	ctx context.Context, columns []string, source pgx.CopyFromSource, opts *ImportOptions,
 ) (written int64, err error) {
@@ -69,14 +69,14 @@ func (t *Table[T]) Import(
 
 // importing is one import.
 //
-// While the transaction of one batch writes, the next batch is read, and its leases are asked for; and the leases of the
-// batch before are released.
+// While the transaction of one batch writes, the next batch is read, and its leases are asked for; and the leases of
+// the batch before are released.
 //
 // Invariants:
 //   - One transaction is open at a time, and the batches are committed in the order of the source.
-//   - While an import waits for a lease, it holds only leases before it, all of one batch. So the leases of the next
-//     batch are only tried, once the batch before has all of its own. If one of them is not free, all are given back, and
-//     they are acquired, and waited for, once the batch before has been written and released.
+//   - While an import waits for a lease, it holds only leases that come before that one, all of one batch. So the
+//     leases of the next batch are only tried once the batch before has all of its leases. If one of them is not free,
+//     all are given back. They are acquired, and waited for, once the batch before has been written and released.
 //   - The source, and with it whatever is slow about it, is read by the caller's goroutine, which holds nothing by
 //     itself: the batch that is being written goes on to its release meanwhile.
 type importing[T any] struct {

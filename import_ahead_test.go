@@ -31,7 +31,8 @@ func TestImportAcquiresTheNextBatchWhileItWritesOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	ended, unlock := b.blockedImport(t.Context(), t, "ahead")
-	eventually(t, "the leases of the next batch", func() bool { return !b.free(t, "invoice-11") && !b.free(t, "invoice-20") })
+	eventually(t, "the leases of the next batch",
+		func() bool { return !b.free(t, "invoice-11") && !b.free(t, "invoice-20") })
 	unlock()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -153,8 +154,8 @@ func TestASlowSourceOfAnImportHoldsNothing(t *testing.T) {
 	wantImported(t, b, "slow", 20)
 }
 
-// If a batch fails, or the source or an encoding panics, the leases of the batch ahead are given back, and nothing of it
-// is written.
+// If a batch fails, or the source or an encoding panics, the leases of the batch ahead are given back, and nothing of
+// it is written.
 func TestAnImportThatEndsGivesTheNextBatchBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -59,8 +59,8 @@ func (a *aside) wait() {
 	}
 }
 
-// try asks for the leases of a batch while the one before is being written. It waits for no holder, and does not ask while
-// the batch before may still wait for one.
+// try asks for the leases of a batch while the one before is being written. It waits for no holder, and does not ask
+// while the batch before may still wait for one.
 func (im *importing[T]) try(ctx context.Context, b *importBatch) {
 	select {
 	case <-im.writing.held:

@@ -68,8 +68,8 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, b *importB
 var errNotAllClaimed = errors.New("a claim was refused, or would have had to wait")
 
 // openClaiming begins a transaction that claims the tokens of its leases, all in one round trip. The claims and the
-// writes are committed together; until then each fence is locked, so the transaction needs no guard. With enter it tells
-// the triggers of a protected table about its claims. If one of them was not made, nothing is, and the error is
+// writes are committed together; until then each fence is locked, so the transaction needs no guard. With enter it
+// tells the triggers of a protected table about its claims. If one of them was not made, nothing is, and the error is
 // errNotAllClaimed.
 func (r *txRun) openClaiming(ctx context.Context, conn *pgx.Conn, t *guardedTx, enter bool) error {
 	claims, ok := grantedClaims(r.leases)

@@ -28,8 +28,8 @@ func upTo(n int) []int {
 
 func batchesOf(n int) *fencepost.ImportOptions { return &fencepost.ImportOptions{BatchRows: n} }
 
-// wantImported wants the first n of the rows with the value, each stamped with the token that its own fence carries, and
-// no lease left.
+// wantImported wants the first n of the rows with the value, each stamped with the token that its own fence carries,
+// and no lease left.
 func wantImported(t *testing.T, b *bundle, value string, n int) {
 	t.Helper()
 	got := countInvoices(t, b, `value = $1 AND last_fencing_token = (SELECT f.token FROM fencepost.fence AS f
@@ -107,7 +107,8 @@ func TestImportWritesTheFirstRowsOfTheSourceOrTellsHowMany(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `TRUNCATE app.invoice`)
-	exec(t, b.pool, `INSERT INTO app.invoice (id, value, last_fencing_token) VALUES ('27', 'ahead', 50), ('28', 'ahead', 50)`)
+	exec(t, b.pool,
+		`INSERT INTO app.invoice (id, value, last_fencing_token) VALUES ('27', 'ahead', 50), ('28', 'ahead', 50)`)
 	n, err := b.table.Import(t.Context(), loadColumns, sourceOf("new", upTo(40)...), batchesOf(10))
 	var many *fencepost.BatchError
 	if wantErr(t, err, fencepost.ErrStale); !errors.As(err, &many) || n != 20 || many.Stale != 2 || many.Failed() != 2 {
@@ -200,8 +201,8 @@ func TestImportsDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// One of the leases is overtaken between its claim and the write of the batch, which can happen if the batch had to wait
-// for a lease: nothing of the batch is written. The control, in package pgbatch, writes without the guards.
+// One of the leases is overtaken between its claim and the write of the batch, which can happen if the batch had to
+// wait for a lease: nothing of the batch is written. The control, in package pgbatch, writes without the guards.
 func TestAnImportThatIsOvertakenWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -93,11 +93,13 @@ func TestCase38_JoinedWorkThatFailsIsUndoneAlone(t *testing.T) {
 		then func(ctx context.Context, tx pgx.Tx) error
 		want error
 	}{
-		"an error":          {func(context.Context, pgx.Tx) error { return failed }, failed},
-		"an overlooked one": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, `SELECT 1/0`); return nil }, pgx.ErrTxCommitRollback},
-		"a COMMIT":          {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, fencepost.ErrInvalid},
-		"an open savepoint": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err }, fencepost.ErrInvalid},
-		"a panic":           {func(context.Context, pgx.Tx) error { panic(failed) }, failed},
+		"an error": {func(context.Context, pgx.Tx) error { return failed }, failed},
+		"an overlooked one": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, `SELECT 1/0`); return nil },
+			pgx.ErrTxCommitRollback},
+		"a COMMIT": {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, fencepost.ErrInvalid},
+		"an open savepoint": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
+			fencepost.ErrInvalid},
+		"a panic": {func(context.Context, pgx.Tx) error { panic(failed) }, failed},
 	} {
 		resource := "invoice-" + name
 		if err := b.store.Do(t.Context(), resource, setValue("makes the fence, so that others see it")); err != nil {

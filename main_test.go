@@ -129,7 +129,8 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 func (b *bundle) read(t *testing.T, id string) Invoice {
 	t.Helper()
 	var r Invoice
-	err := b.pool.QueryRow(t.Context(), `SELECT id, value, updated_at, last_fencing_token FROM app.invoice WHERE id = $1`, id).
+	err := b.pool.QueryRow(t.Context(),
+		`SELECT id, value, updated_at, last_fencing_token FROM app.invoice WHERE id = $1`, id).
 		Scan(&r.ID, &r.Value, &r.UpdatedAt, &r.LastFencingToken)
 	if err != nil {
 		t.Fatal(err)

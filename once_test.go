@@ -155,7 +155,8 @@ func TestCase06_AKeyIsNotReused(t *testing.T) {
 		lease   *fencepost.Lease
 		request any
 	}{
-		"amount": {l, payment{To: "Ann", Amount: 11}}, "none": {l, nil}, "more": {l, map[string]any{"to": "Ann", "amount": 10, "x": nil}},
+		"amount": {l, payment{To: "Ann", Amount: 11}}, "none": {l, nil},
+		"more":     {l, map[string]any{"to": "Ann", "amount": 10, "x": nil}},
 		"resource": {other, toAnn},
 	} {
 		_, err := fencepost.Once(t.Context(), c.lease, "k", c.request, pay(&calls))

@@ -41,7 +41,8 @@ func setupReplica(t *testing.T) replica {
 	r.target = open("target")
 	migrate(t, u.String())
 	exec(t, r.target, `CREATE SEQUENCE app.arrived;
-		CREATE FUNCTION app.count() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('app.arrived'); RETURN NEW; END $$;
+		CREATE FUNCTION app.count() RETURNS trigger LANGUAGE plpgsql AS $$
+			BEGIN PERFORM nextval('app.arrived'); RETURN NEW; END $$;
 		CREATE TRIGGER counted BEFORE INSERT ON app.item FOR EACH ROW EXECUTE FUNCTION app.count();
 		ALTER TABLE app.item ENABLE ALWAYS TRIGGER counted`)
 	// A subscription to one's own server would wait for itself, if it made the slot.

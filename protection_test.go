@@ -122,7 +122,10 @@ func TestCase33_NewTableRefusesATableInAProtectedOnesPlace(t *testing.T) {
 	b := onProtectedTable(t)
 	exec(t, b.pool, `CREATE TABLE app.invoice_new (LIKE app.invoice INCLUDING ALL);
 		ALTER TABLE app.invoice RENAME TO invoice_old; ALTER TABLE app.invoice_new RENAME TO invoice`)
-	for _, rule := range []fencepost.ResourceRule{fencepost.PerRow("invoice-"), fencepost.PerRow("another-"), fencepost.Constant("all")} {
+	for _, rule := range []fencepost.ResourceRule{
+		fencepost.PerRow("invoice-"), fencepost.PerRow("another-"),
+		fencepost.Constant("all"),
+	} {
 		spec := invoiceSpec()
 		spec.Resource = rule
 		_, err := fencepost.NewTable[struct{ ID string }](t.Context(), b.store, spec)
@@ -157,7 +160,8 @@ func TestTheStoreAndTheProtectionAgreeOnResources(t *testing.T) {
 	exec(
 		t,
 		b.pool,
-		`CREATE TABLE app.line (a text, b integer, c uuid, last_fencing_token bigint NOT NULL DEFAULT 0, PRIMARY KEY (a, b, c))`,
+		`CREATE TABLE app.line (a text, b integer, c uuid, last_fencing_token bigint NOT NULL DEFAULT 0,
+			PRIMARY KEY (a, b, c))`,
 	)
 	type line struct {
 		A                string
@@ -166,7 +170,8 @@ func TestTheStoreAndTheProtectionAgreeOnResources(t *testing.T) {
 		LastFencingToken fencepost.Token
 	}
 	for columns, rule := range map[string]fencepost.ResourceRule{
-		"{a,b,c}": fencepost.PerRow("line/"), "{a}": fencepost.PerGroup("", "a"), "{c,b}": fencepost.PerGroup("%", "c", "b"), "{}": fencepost.Constant("all lines"),
+		"{a,b,c}": fencepost.PerRow("line/"), "{a}": fencepost.PerGroup("", "a"), "{c,b}": fencepost.PerGroup("%", "c", "b"),
+		"{}": fencepost.Constant("all lines"),
 	} {
 		lines, err := fencepost.NewTable[line](t.Context(), b.store, fencepost.TableSpec{
 			Schema: "app", Name: "line", Key: []string{"a", "b", "c"}, Resource: rule,
@@ -183,7 +188,8 @@ func TestTheStoreAndTheProtectionAgreeOnResources(t *testing.T) {
 			columns,
 		)
 		for _, key := range []fencepost.Key{
-			{"x", int32(1), [16]byte{1}}, {"a/b%c%2F", int32(-7), [16]byte{15: 255}}, {"é \"'\\{}", int32(1<<31 - 1), [16]byte{}}, {"A", int32(0), [16]byte{9}},
+			{"x", int32(1), [16]byte{1}}, {"a/b%c%2F", int32(-7), [16]byte{15: 255}},
+			{"é \"'\\{}", int32(1<<31 - 1), [16]byte{}}, {"A", int32(0), [16]byte{9}},
 		} {
 			want, err := lines.Resource(key)
 			if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// ReleaseAll releases leases, the last one first, each as [Lease.Release] does. Leases in Redis are released together, in
-// one round trip. It tries all of them, even if some fail. It ignores nil leases, so it can be deferred before an acquire
-// that may fail.
+// ReleaseAll releases leases, the last one first, each as [Lease.Release] does. Leases in Redis are released together,
+// in one round trip. It tries all of them, even if some fail. It ignores nil leases, so it can be deferred before an
+// acquire that may fail.
 //
 // nil means that each lease was held until now, or had been released before. Otherwise the error wraps the error of
 // each lease that failed: ErrLost or ErrUnavailable. ctx provides its values only; the end of ctx does not stop the

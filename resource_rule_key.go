@@ -51,7 +51,8 @@ func kindOf(table string, c pgtable.Column) (keyKind, error) {
 	}
 	if c.Loose {
 		return 0, &fence.TableError{Table: table, Problem: fmt.Sprintf(
-			"column %q of the resource rule has a nondeterministic collation: unequal texts are one key, and would be two resources",
+			"column %q of the resource rule has a nondeterministic collation: "+
+				"unequal texts are one key, and would be two resources",
 			c.Name,
 		)}
 	}

@@ -69,7 +69,8 @@ func keyGen() *rapid.Generator[fencepost.Key] {
 				Draw(t, "a as"),
 			rapid.SampledFrom([]any{middle, number(middle), int(middle), pgtype.Int4{Int32: middle, Valid: true}, &middle}).
 				Draw(t, "b as"),
-			rapid.SampledFrom([]any{large, int(large), roman(large), uint64(large >> 1 & (1<<62 - 1)), pgtype.Int8{Int64: large, Valid: true}}).
+			rapid.SampledFrom([]any{large, int(large), roman(large), uint64(large >> 1 & (1<<62 - 1)),
+				pgtype.Int8{Int64: large, Valid: true}}).
 				Draw(t, "c as"),
 			rapid.SampledFrom([]any{d, code(d), []byte(d), pgtype.Text{String: d, Valid: true}, &d}).Draw(t, "d as"),
 			rapid.SampledFrom([]any{e, code(e)}).Draw(t, "e as"),
@@ -144,7 +145,8 @@ func TestTheFormOfAResource(t *testing.T) {
 	u := uuid.MustParse("6BA7B810-9DAD-11D1-80B4-00C04FD430C8")
 	key := func(d, h string) fencepost.Key { return fencepost.Key{1, 2, 3, d, "e", u, 7, h} }
 	for want, got := range map[string]string{
-		"x:1/2/3/d/e/6ba7b810-9dad-11d1-80b4-00c04fd430c8/7/h": resource(t, keyedTable(t, b, fencepost.PerRow("x:")), key("d", "h")),
+		"x:1/2/3/d/e/6ba7b810-9dad-11d1-80b4-00c04fd430c8/7/h": resource(t,
+			keyedTable(t, b, fencepost.PerRow("x:")), key("d", "h")),
 		"x/a%2Fb%25/c": resource(t, keyedTable(t, b, fencepost.PerGroup("x/", "d", "h")), key("a/b%", "c")),
 		"x/a/b%2Fc":    resource(t, keyedTable(t, b, fencepost.PerGroup("x/", "d", "h")), key("a", "b/c")),
 		"a/b%":         resource(t, keyedTable(t, b, fencepost.PerGroup("", "d")), key("a/b%", "c")),
@@ -273,7 +275,8 @@ func TestAKeyIsOfAnyTypeThatPgxCanEncode(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `CREATE TABLE app.doc (
-		tenant bigint, id uuid, at timestamptz, title text, last_fencing_token bigint NOT NULL DEFAULT 0, PRIMARY KEY (tenant, id, at))`)
+		tenant bigint, id uuid, at timestamptz, title text, last_fencing_token bigint NOT NULL DEFAULT 0,
+		PRIMARY KEY (tenant, id, at))`)
 	u := uuid.New()
 	at := pgtype.Timestamptz{Time: b.read(t, "1").UpdatedAt, Valid: true}
 	exec(t, b.pool, `INSERT INTO app.doc VALUES (7, $1, $2, 'first')`, u, at)

@@ -171,8 +171,8 @@ func TestSealsAtOnceAreOne(t *testing.T) {
 	}
 }
 
-// C38: a seal inside a transaction under its own lease is refused at once, and changes nothing. The control: if ctx does
-// not show the transaction, the seal waits for it.
+// C38: a seal inside a transaction under its own lease is refused at once, and changes nothing. The control: if ctx
+// does not show the transaction, the seal waits for it.
 func TestCase38_ASealInsideItsOwnTransactionIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{SettleFor: 20 * time.Minute})

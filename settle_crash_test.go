@@ -352,7 +352,8 @@ func (o *ownServer) commitWaits(t *testing.T) bool {
 		default:
 		}
 		err := o.pool.QueryRow(t.Context(), `SELECT $2 OR coalesce(bool_or(pg_cancel_backend(pid)), false)
-			FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = $1::int`, conn.Conn().PgConn().PID(), waited).Scan(&waited)
+			FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+				AND pid = $1::int`, conn.Conn().PgConn().PID(), waited).Scan(&waited)
 		if err != nil {
 			t.Fatal(err)
 		}

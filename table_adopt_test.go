@@ -41,7 +41,8 @@ func TestAdoptLiftsFencesToTheirRows(t *testing.T) {
 		t.Errorf("a row without a token got a fence at %d", at)
 	}
 	if n := value[int](t, b.pool, `SELECT count(*) FROM fencepost.fence AS f JOIN app.invoice AS i
-		ON f.resource = $1 || ':invoice-' || i.id WHERE i.id LIKE 'many-%' AND f.token > i.last_fencing_token`, b.opts.Namespace); n != 200 {
+		ON f.resource = $1 || ':invoice-' || i.id WHERE i.id LIKE 'many-%'
+			AND f.token > i.last_fencing_token`, b.opts.Namespace); n != 200 {
 		t.Errorf("%d of 200 fences are above their rows", n)
 	}
 	// The holder was not overtaken, and heals by itself.
@@ -76,7 +77,8 @@ func TestAdoptOverAdvisoryLocks(t *testing.T) {
 	exec(
 		t,
 		pool,
-		`UPDATE app.invoice SET last_fencing_token = CASE id WHEN '1' THEN 100 WHEN '2' THEN (1::bigint << 40) + 10 ELSE 0 END`,
+		`UPDATE app.invoice
+			SET last_fencing_token = CASE id WHEN '1' THEN 100 WHEN '2' THEN (1::bigint << 40) + 10 ELSE 0 END`,
 	)
 	s := advisoryStore(t, pool, opts)
 	invoices := table(t, s)
@@ -137,8 +139,8 @@ func TestAdoptBesideWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `
-		CREATE TABLE app.line (tenant bigint, id bigint, n bigint NOT NULL DEFAULT 0, last_fencing_token bigint NOT NULL DEFAULT 0,
-			PRIMARY KEY (tenant, id));
+		CREATE TABLE app.line (tenant bigint, id bigint, n bigint NOT NULL DEFAULT 0,
+			last_fencing_token bigint NOT NULL DEFAULT 0, PRIMARY KEY (tenant, id));
 		INSERT INTO app.line (tenant, id, last_fencing_token) SELECT n % 4, n, n FROM generate_series(1, 400) AS n`)
 	type line struct{ N int64 }
 	lines, err := fencepost.NewTable[line](t.Context(), b.store, fencepost.TableSpec{

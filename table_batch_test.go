@@ -206,10 +206,11 @@ func TestBadBatchesUseNoConnection(t *testing.T) {
 		"no lease, empty":  table.UpdateBatch(t.Context(), nil, nil, nil),
 		"a key twice":      table.UpdateBatch(t.Context(), l, changesOf("x", 1, 2, 1), nil),
 		"no columns":       table.UpdateBatch(t.Context(), l, []fencepost.Change{{Key: fencepost.Key{"1"}}}, nil),
-		"token column":     table.UpdateBatch(t.Context(), l, []fencepost.Change{{Key: fencepost.Key{"1"}, Set: fencepost.Set{"last_fencing_token": 9}}}, nil),
-		"load, no lease":   second(table.Load(t.Context(), nil, loadColumns, sourceOf("x", 1), nil)),
-		"load, no key":     second(table.Load(t.Context(), l, []string{"value"}, sourceOf("x", 1), nil)),
-		"load, no source":  second(table.Load(t.Context(), l, loadColumns, nil, nil)),
+		"token column": table.UpdateBatch(t.Context(), l,
+			[]fencepost.Change{{Key: fencepost.Key{"1"}, Set: fencepost.Set{"last_fencing_token": 9}}}, nil),
+		"load, no lease":  second(table.Load(t.Context(), nil, loadColumns, sourceOf("x", 1), nil)),
+		"load, no key":    second(table.Load(t.Context(), l, []string{"value"}, sourceOf("x", 1), nil)),
+		"load, no source": second(table.Load(t.Context(), l, loadColumns, nil, nil)),
 	} {
 		if !errors.Is(err, fencepost.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

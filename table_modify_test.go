@@ -139,7 +139,8 @@ func TestModifyWritesWhatHasChanged(t *testing.T) {
 	b := setup(t, fencepost.Options{})
 	exec(t, b.pool, `
 		CREATE TABLE app.basket (
-			id text PRIMARY KEY, tags text[] NOT NULL DEFAULT '{a,b}', note jsonb NOT NULL DEFAULT '{"k": 1}', seen timestamptz, n integer NOT NULL DEFAULT 0,
+			id text PRIMARY KEY, tags text[] NOT NULL DEFAULT '{a,b}', note jsonb NOT NULL DEFAULT '{"k": 1}',
+		seen timestamptz, n integer NOT NULL DEFAULT 0,
 			last_fencing_token bigint NOT NULL DEFAULT 0);
 		INSERT INTO app.basket (id) VALUES ('1');
 		CREATE TABLE app.touched (columns text[]);

@@ -288,7 +288,10 @@ func TestComputedColumnsAreNotWritten(t *testing.T) {
 		`"twice" of "app"."computed" is generated`: c.Update(ctx, l, key, fencepost.Set{"twice": 1}),
 		`key column "id"`:                          c.Insert(ctx, l, key, fencepost.Set{"n": 1}),
 		`a key cannot be given`:                    second(c.Upsert(ctx, l, key, fencepost.Set{"n": 1})),
-		`column "twice"`:                           c.Modify(ctx, l, key, func(row *computed) error { row.Twice = 9; return nil }),
+		`column "twice"`: c.Modify(ctx, l, key, func(row *computed) error {
+			row.Twice = 9
+			return nil
+		}),
 	} {
 		if wantErr(t, err, fencepost.ErrInvalid); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("got %v, want it to say %q", err, what)

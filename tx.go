@@ -9,12 +9,12 @@ import (
 )
 
 // TxFunc is work inside a guarded transaction. ctx ends with the caller's context and with each of the leases, and
-// carries the first lease (see [FromContext]). If the function returns nil, tx is committed. Otherwise tx is rolled back, even if the
-// function panics or calls runtime.Goexit. The function must not commit or roll back by itself: tx.Commit and
-// tx.Rollback return ErrInvalid, and then the whole call does too. The call also returns ErrInvalid if the function
-// returns nil and leaves rows, batch results or a transaction of tx.Begin open. Once the function has returned, tx and
-// its savepoints are closed (pgx.ErrTxClosed). The function may be called more than once (see [Store.Tx]), so it must
-// not keep state from one call to the next.
+// carries the first lease (see [FromContext]). If the function returns nil, tx is committed. Otherwise tx is rolled
+// back, even if the function panics or calls runtime.Goexit. The function must not commit or roll back by itself:
+// tx.Commit and tx.Rollback return ErrInvalid, and then the whole call does too. The call also returns ErrInvalid if
+// the function returns nil and leaves rows, batch results or a transaction of tx.Begin open. Once the function has
+// returned, tx and its savepoints are closed (pgx.ErrTxClosed). The function may be called more than once (see
+// [Store.Tx]), so it must not keep state from one call to the next.
 //
 // Under ctx, Do, Acquire and similar calls for a lease that is already held return ErrHeldByCaller, because they would
 // wait for this function. Use [Store.Join] to run work in a savepoint of tx instead.

@@ -161,14 +161,19 @@ func TestInvariant3_ATransactionEndsWithItsFunction(t *testing.T) {
 			"QueryRow":  func() error { var v string; return kept.QueryRow(t.Context(), late+` RETURNING value`).Scan(&v) },
 			"SendBatch": func() error { return kept.SendBatch(t.Context(), &batch).Close() },
 			"CopyFrom": func() error {
-				_, err := kept.CopyFrom(t.Context(), pgx.Identifier{"app", "invoice"}, []string{"id"}, pgx.CopyFromRows([][]any{{"late"}}))
+				_, err := kept.CopyFrom(t.Context(), pgx.Identifier{"app", "invoice"}, []string{"id"},
+					pgx.CopyFromRows([][]any{{"late"}}))
 				return err
 			},
-			"Prepare":      func() error { _, err := kept.Prepare(t.Context(), "late", late); return err },
-			"LargeObjects": func() error { objects := kept.LargeObjects(); _, err := objects.Create(t.Context(), 0); return err },
-			"Begin":        func() error { _, err := kept.Begin(t.Context()); return err },
-			"Commit":       func() error { return ended(name, kept.Commit(t.Context())) },
-			"Rollback":     func() error { return ended(name, kept.Rollback(t.Context())) },
+			"Prepare": func() error { _, err := kept.Prepare(t.Context(), "late", late); return err },
+			"LargeObjects": func() error {
+				objects := kept.LargeObjects()
+				_, err := objects.Create(t.Context(), 0)
+				return err
+			},
+			"Begin":    func() error { _, err := kept.Begin(t.Context()); return err },
+			"Commit":   func() error { return ended(name, kept.Commit(t.Context())) },
+			"Rollback": func() error { return ended(name, kept.Rollback(t.Context())) },
 		} {
 			if err := use(); !errors.Is(err, pgx.ErrTxClosed) {
 				t.Errorf("%s of %s after its end: %v", method, name, err)

@@ -78,12 +78,13 @@ func stopHolder(t *testing.T, stop func(ctx context.Context, tx pgx.Tx, stopped 
 	inside, wake := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- b.store.TxWith(t.Context(), &fencepost.TxOptions{MaxIdle: maxIdle}, func(ctx context.Context, tx pgx.Tx) error {
-			return stop(ctx, tx, func() {
-				close(inside)
-				<-wake
-			})
-		}, l)
+		done <- b.store.TxWith(t.Context(), &fencepost.TxOptions{MaxIdle: maxIdle},
+			func(ctx context.Context, tx pgx.Tx) error {
+				return stop(ctx, tx, func() {
+					close(inside)
+					<-wake
+				})
+			}, l)
 	}()
 	<-inside
 	b.forget(t, "invoice-1")

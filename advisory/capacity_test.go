@@ -18,7 +18,8 @@ import (
 // smallTable returns the address of a server whose lock table holds about 10 × 28 locks, 70 of them for one session.
 func smallTable(t *testing.T) string {
 	t.Helper()
-	return testenv.OwnPostgres(t, "-c", "max_locks_per_transaction=10", "-c", "max_connections=28", "-c", "max_prepared_transactions=0").
+	return testenv.OwnPostgres(t, "-c", "max_locks_per_transaction=10", "-c", "max_connections=28",
+		"-c", "max_prepared_transactions=0").
 		URL()
 }
 

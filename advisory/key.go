@@ -15,7 +15,8 @@ import (
 // composed and a decomposed é are two names. PostgreSQL computes the same for names in UTF-8:
 //
 //	SELECT ('x' || left(encode(sha256(convert_to(
-//	    octet_length(convert_to(namespace, 'UTF8')) || ':' || namespace || ':' || name, 'UTF8')), 'hex'), 16))::bit(64)::bigint
+//	    octet_length(convert_to(namespace, 'UTF8')) || ':' || namespace || ':' || name, 'UTF8')),
+//	    'hex'), 16))::bit(64)::bigint
 //
 // The number is used alone, as pg_advisory_lock(bigint). PostgreSQL keeps such locks apart from those with two numbers,
 // which the gate of the fence and the migrations use, so they never collide. Locks of other programs in the same

@@ -81,7 +81,8 @@ func TestCase24_PostgreSQLComputesTheSameKeys(t *testing.T) {
 		var key int64
 		err := pool.QueryRow(t.Context(), `WITH named (namespace, name) AS (VALUES ($1::text, $2::text))
 			SELECT ('x' || left(encode(sha256(convert_to(
-			    octet_length(convert_to(namespace, 'UTF8')) || ':' || namespace || ':' || name, 'UTF8')), 'hex'), 16))::bit(64)::bigint
+			    octet_length(convert_to(namespace, 'UTF8')) || ':' || namespace || ':' || name, 'UTF8')),
+			    'hex'), 16))::bit(64)::bigint
 			FROM named`, g.namespace, g.name).Scan(&key)
 		if err != nil || key != advisory.Key(g.namespace, g.name) {
 			t.Errorf("%q, %q: %d, %v", g.namespace, g.name, key, err)

@@ -101,7 +101,8 @@ func TestCase10_ThePoolDoesNotRetireTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.MaxConnLifetime, config.MaxConnIdleTime, config.HealthCheckPeriod = 100*time.Millisecond, 100*time.Millisecond, 20*time.Millisecond
+	config.MaxConnLifetime, config.MaxConnIdleTime, config.HealthCheckPeriod = 100*time.Millisecond,
+		100*time.Millisecond, 20*time.Millisecond
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

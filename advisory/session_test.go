@@ -241,7 +241,8 @@ func TestCase25_WaitersHoldNoConnection(t *testing.T) {
 		runtime.Gosched()
 	}
 	var sessions int
-	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'A'`).
+	err := pool.QueryRow(t.Context(),
+		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'A'`).
 		Scan(&sessions)
 	if n := pool.Stat().AcquiredConns(); err != nil || sessions != 1 || n != 0 {
 		t.Errorf("%d sessions, %d connections of the pool, %v", sessions, n, err)

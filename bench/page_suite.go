@@ -102,7 +102,8 @@ func machine() string {
 			break
 		}
 	}
-	return fmt.Sprintf("%d cores (%s), %s/%s, %s", runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return fmt.Sprintf("%d cores (%s), %s/%s, %s",
+		runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
 // versions names the servers, without the places where their programs are.

@@ -24,7 +24,9 @@ func TestThePageIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"page", "-into", into, "-library", file + "," + file + "," + file}, &stdout, &stderr); status != 0 {
+	status := run(t.Context(),
+		[]string{"page", "-into", into, "-library", file + "," + file + "," + file}, &stdout, &stderr)
+	if status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr.String())
 	}
 	text, err := os.ReadFile(into)
@@ -47,7 +49,8 @@ func TestThePageIsWritten(t *testing.T) {
 func TestAPageNeedsRuns(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	if status := run(t.Context(), []string{"page"}, &stdout, &stderr); status != 2 || !strings.Contains(stderr.String(), "-peers") {
+	status := run(t.Context(), []string{"page"}, &stdout, &stderr)
+	if status != 2 || !strings.Contains(stderr.String(), "-peers") {
 		t.Errorf("without files: exit status %d and %q", status, stderr.String())
 	}
 	if _, err := fill("", blockLibrary, []string{filepath.Join(t.TempDir(), "missing")}, ""); err == nil {

@@ -31,7 +31,8 @@ func measureHandoff(ctx context.Context, o *peersSuite, s peers.Servers, w io.Wr
 	locks, message := series[:len(series)-1], series[len(series)-1]
 	title := fmt.Sprintf("hand-off: %d clients with their own connections want one name, hold it %v, pause %v\n"+
 		"from just before the holder's release to the next one's acquire returning; redislock and redsync poll every %v\n"+
-		"max/min: turns of the luckiest client to those of the unluckiest; stranded: left waiting for a lock that nobody held",
+		"max/min: turns of the luckiest client to those of the unluckiest; stranded: "+
+		"left waiting for a lock that nobody held",
 		clients, hold, pause, peers.PollEvery)
 	figures := append(handoffFigures(locks), compareHands(message, locks[0], "hand-off p50", "ms", median),
 		compareHands(locks[len(locks)-1], message, "hand-off p50", "ms", median),

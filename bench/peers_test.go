@@ -52,7 +52,8 @@ func TestOnlyPicksJobs(t *testing.T) {
 
 // TestEveryPeerIsMeasured runs the whole command for a very short time.
 func TestEveryPeerIsMeasured(t *testing.T) {
-	stdout, all := measured(t, "peers", "-rounds", "1", "-seconds", "0.1", "-waiters", "16", "-leases", "1500", "-ttl", "3s")
+	stdout, all := measured(t, "peers", "-rounds", "1", "-seconds", "0.1", "-waiters", "16",
+		"-leases", "1500", "-ttl", "3s")
 	onThePage(t, blockPeers, all, strings.NewReplacer("waiters: 16", "waiters: 1000", "held: 1500", "held: 100000"))
 	targets := map[string]float64{
 		"lease.Manager: hand-off p50, to pg_advisory_lock (pgx)":                                                1.5,

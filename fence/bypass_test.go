@@ -58,8 +58,9 @@ var waysIn = map[string]struct {
 		do:      []string{`INSERT INTO evil.t VALUES (2)`},
 	},
 	"generated column": {
-		prepare: `CREATE TABLE evil.g (id int, more int GENERATED ALWAYS AS (evil.attack(id)) STORED); GRANT ALL ON evil.g TO PUBLIC`,
-		do:      []string{`INSERT INTO evil.g VALUES (2)`},
+		prepare: `CREATE TABLE evil.g (id int, more int GENERATED ALWAYS AS (evil.attack(id)) STORED);
+			GRANT ALL ON evil.g TO PUBLIC`,
+		do: []string{`INSERT INTO evil.g VALUES (2)`},
 	},
 	"check": {
 		prepare: `ALTER TABLE evil.t ADD CHECK (evil.attack(id) = 1) NOT VALID`,
@@ -87,7 +88,8 @@ func borrow(t *testing.T) borrowed {
 	fencetest.Exec(
 		t,
 		b.app,
-		`GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.t (id int); INSERT INTO evil.t VALUES (1); GRANT ALL ON evil.t TO PUBLIC;
+		`GRANT USAGE ON SCHEMA evil TO PUBLIC; CREATE TABLE evil.t (id int); INSERT INTO evil.t VALUES (1);
+			GRANT ALL ON evil.t TO PUBLIC;
 		CREATE FUNCTION evil.attack(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1; END';
 		CREATE FUNCTION evil.trigger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM evil.attack(1); RETURN NEW; END';
 		CREATE FUNCTION evil.event() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM evil.attack(1); END'`,
@@ -215,7 +217,10 @@ func TestCase34_BypassIsAStatementOfItsOwn(t *testing.T) {
 	b := borrow(t)
 	fencetest.Exec(t, b.operator, `CREATE TEMP TABLE x (y text)`) // a connection that has seen the operator at work
 	fencetest.Exec(t, b.admin, `CREATE SCHEMA "FencePost"; GRANT USAGE ON SCHEMA "FencePost" TO PUBLIC`)
-	for _, other := range []string{`"FencePost".bypass`, `"FencePost"."Bypass"`, `public."fencepost.bypass"`, `public."fencepost . bypass"`} {
+	for _, other := range []string{
+		`"FencePost".bypass`, `"FencePost"."Bypass"`, `public."fencepost.bypass"`,
+		`public."fencepost . bypass"`,
+	} {
 		fencetest.Exec(
 			t,
 			b.admin,
@@ -232,7 +237,10 @@ func TestCase34_BypassIsAStatementOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec,
+		pgx.QueryExecModeSimpleProtocol,
+	} {
 		pool := inMode(t, b.operator, mode)
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), `SELECT fencepost.bypass($1, $2)`, "it's", "app.item"); err != nil {
@@ -256,7 +264,8 @@ func TestCase34_BypassIsAStatementOfItsOwn(t *testing.T) {
 		`PREPARE p AS SELECT fencepost.bypass('x'); EXECUTE p`,
 		"--\rSELECT evil.attack(1);\nSELECT fencepost.bypass('x')",
 		// Names that only look alike: what they call makes the call.
-		`SELECT "FencePost".bypass('x')`, `SELECT "FencePost"."Bypass"('x')`, `SELECT "fencepost.bypass"('x')`, `SELECT "fencepost . bypass"('x')`,
+		`SELECT "FencePost".bypass('x')`, `SELECT "FencePost"."Bypass"('x')`, `SELECT "fencepost.bypass"('x')`,
+		`SELECT "fencepost . bypass"('x')`,
 	} {
 		wantState(t, runAll(t.Context(), b.operator, call), "42501")
 	}
@@ -283,29 +292,37 @@ func TestCase34_AWayThroughLeadsNoFurther(t *testing.T) {
 	)
 	protect(t, b.owner, "app.log", "log:", "id")
 	const (
-		item, other = `UPDATE app.item SET value = 'x' WHERE id = 1`, `INSERT INTO app.other (id) SELECT count(*) FROM app.other`
-		named       = `SELECT fencepost.bypass('x', 'app.item')`
+		item, other = `UPDATE app.item SET value = 'x' WHERE id = 1`,
+			`INSERT INTO app.other (id) SELECT count(*) FROM app.other`
+		named = `SELECT fencepost.bypass('x', 'app.item')`
 	)
 	for name, c := range map[string]struct {
 		want       string
 		statements []string
 	}{
-		"named":             {"", []string{named, item}},
-		"another":           {"ZF004", []string{named, other}},
-		"another's added":   {"", []string{named, `SELECT fencepost.bypass('y', 'app.other')`, item, other}},
-		"all":               {"", []string{`SELECT fencepost.bypass('x')`, item, other}},
-		"named after all":   {"", []string{`SELECT fencepost.bypass('x')`, named, item, other}},
-		"parts":             {"", []string{`SELECT fencepost.bypass('x', 'app.log')`, `UPDATE app.log SET value = 'x'`, `UPDATE app.log_2a SET value = 'x'`, `TRUNCATE app.log_1`}},
-		"a part":            {"ZF004", []string{`SELECT fencepost.bypass('x', 'app.log_1')`, `UPDATE app.log_1 SET value = 'x'`, `UPDATE app.log_2a SET value = 'x'`}},
-		"savepoint":         {"ZF004", []string{`SAVEPOINT s`, named, `ROLLBACK TO s`, item}},
-		"later savepoint":   {"", []string{named, `SAVEPOINT s`, item, `ROLLBACK TO s`, item}},
-		"widened by hand":   {"ZF004", []string{named, `SELECT set_config('fencepost.bypass', regexp_replace(current_setting('fencepost.bypass'), ' [0-9]+ ', ' all '), true)`, other}},
-		"another reason":    {"ZF004", []string{named, `SELECT set_config('fencepost.bypass', current_setting('fencepost.bypass') || 'y', true)`, item}},
-		"next transaction":  {"ZF004", []string{item}},
-		"twice":             {"", []string{named, named, item}},
-		"set to nothing":    {"ZF004", []string{named, `SET LOCAL fencepost.bypass = ''`, item}},
-		"discarded":         {"ZF004", []string{named, `RESET ALL`, item}},
-		"cut off by a hair": {"ZF004", []string{named, `SELECT set_config('fencepost.bypass', left(current_setting('fencepost.bypass'), 64), true)`, item}},
+		"named":           {"", []string{named, item}},
+		"another":         {"ZF004", []string{named, other}},
+		"another's added": {"", []string{named, `SELECT fencepost.bypass('y', 'app.other')`, item, other}},
+		"all":             {"", []string{`SELECT fencepost.bypass('x')`, item, other}},
+		"named after all": {"", []string{`SELECT fencepost.bypass('x')`, named, item, other}},
+		"parts": {"", []string{`SELECT fencepost.bypass('x', 'app.log')`, `UPDATE app.log SET value = 'x'`,
+			`UPDATE app.log_2a SET value = 'x'`, `TRUNCATE app.log_1`}},
+		"a part": {"ZF004", []string{`SELECT fencepost.bypass('x', 'app.log_1')`,
+			`UPDATE app.log_1 SET value = 'x'`, `UPDATE app.log_2a SET value = 'x'`}},
+		"savepoint":       {"ZF004", []string{`SAVEPOINT s`, named, `ROLLBACK TO s`, item}},
+		"later savepoint": {"", []string{named, `SAVEPOINT s`, item, `ROLLBACK TO s`, item}},
+		"widened by hand": {"ZF004",
+			[]string{named,
+				`SELECT set_config('fencepost.bypass',
+				regexp_replace(current_setting('fencepost.bypass'), ' [0-9]+ ', ' all '), true)`, other}},
+		"another reason": {"ZF004",
+			[]string{named, `SELECT set_config('fencepost.bypass', current_setting('fencepost.bypass') || 'y', true)`, item}},
+		"next transaction": {"ZF004", []string{item}},
+		"twice":            {"", []string{named, named, item}},
+		"set to nothing":   {"ZF004", []string{named, `SET LOCAL fencepost.bypass = ''`, item}},
+		"discarded":        {"ZF004", []string{named, `RESET ALL`, item}},
+		"cut off by a hair": {"ZF004",
+			[]string{named, `SELECT set_config('fencepost.bypass', left(current_setting('fencepost.bypass'), 64), true)`, item}},
 	} {
 		err := runAll(t.Context(), b.operator, c.statements...)
 		if got := sqlState(err); got != c.want || c.want == "" && err != nil {
@@ -337,8 +354,8 @@ func TestCase34_WithoutASecretNothingOpens(t *testing.T) {
 	}
 }
 
-// A grant to PUBLIC chooses nobody, so nobody passes by it, those who are named beside it included: a grant by name to a
-// function without an ACL, as a dump without privileges leaves it, writes one to PUBLIC along with it.
+// A grant to PUBLIC chooses nobody, so nobody passes by it, those who are named beside it included: a grant by name to
+// a function without an ACL, as a dump without privileges leaves it, writes one to PUBLIC along with it.
 func TestCase35_WhatEverybodyMayCallOpensNothing(t *testing.T) {
 	t.Parallel()
 	b := borrow(t)

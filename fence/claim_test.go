@@ -117,7 +117,10 @@ func TestAClaimIsOneJSONDocument(t *testing.T) {
 func TestAnyTextNamesAResource(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
-	for _, resource := range []string{"'; DROP SCHEMA fencepost; --", `"`, `\`, "a'b", "$1", "é", "e\u0301", " ", "a\nb", "{}"} {
+	for _, resource := range []string{
+		"'; DROP SCHEMA fencepost; --", `"`, `\`, "a'b", "$1", "é",
+		"e\u0301", " ", "a\nb", "{}",
+	} {
 		c := fencetest.MustRaise(t, pool, fencetest.ClaimOf(resource, 1))
 		if err := guarded(t.Context(), pool, c, 1, resource); err != nil {
 			t.Errorf("%q: %v", resource, err)

@@ -220,7 +220,8 @@ func claimedNow(t *testing.T, pool *pgxpool.Pool, resource string) fence.Claim {
 	t.Helper()
 	c := fence.Claim{Resource: resource}
 	var nonce string
-	err := pool.QueryRow(t.Context(), `SELECT token, replace(nonce::text, '-', '') FROM fencepost.fence WHERE resource = $1`, resource).
+	err := pool.QueryRow(t.Context(),
+		`SELECT token, replace(nonce::text, '-', '') FROM fencepost.fence WHERE resource = $1`, resource).
 		Scan(&c.Token, &nonce)
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +258,10 @@ func TestCase18_TheOutcomesOfABareWriteOverDatabaseSQL(t *testing.T) {
 	}
 	for name, value := range map[string]any{"not null": nil, "not encodable": make(chan int)} {
 		err := updateSQL(ctx, db, 10, 1, value)
-		for _, ours := range []error{fence.ErrUnavailable, fence.ErrOutcomeUnknown, fence.ErrStale, fence.ErrNotFound, fence.ErrInvalid} {
+		for _, ours := range []error{
+			fence.ErrUnavailable, fence.ErrOutcomeUnknown, fence.ErrStale,
+			fence.ErrNotFound, fence.ErrInvalid,
+		} {
 			if err == nil || errors.Is(err, ours) {
 				t.Errorf("%s: got %v", name, err)
 			}
@@ -412,8 +416,10 @@ func TestAnUnreachableServerIsUnavailableOverDatabaseSQL(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, err := range map[string]error{
-		"update": updateSQL(t.Context(), gone, 5, 1, "x"), "claim": fence.RaiseSQL(t.Context(), gone, fencetest.ClaimOf("r", 1), nil),
-		"ended update": updateSQL(ended, db, 5, 1, "x"), "ended claim": fence.RaiseSQL(ended, db, fencetest.ClaimOf("r", 1), nil),
+		"update":       updateSQL(t.Context(), gone, 5, 1, "x"),
+		"claim":        fence.RaiseSQL(t.Context(), gone, fencetest.ClaimOf("r", 1), nil),
+		"ended update": updateSQL(ended, db, 5, 1, "x"),
+		"ended claim":  fence.RaiseSQL(ended, db, fencetest.ClaimOf("r", 1), nil),
 	} {
 		if !errors.Is(err, fence.ErrUnavailable) || errors.Is(err, fence.ErrOutcomeUnknown) {
 			t.Errorf("%s: got %v", name, err)

@@ -56,7 +56,8 @@ func TestCase31_SQLCallersAreRefusedForTheirEncoding(t *testing.T) {
 			}
 		}
 		var fences, keys int
-		err := honest.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM fencepost.fence), (SELECT count(*) FROM fencepost.ledger)`).
+		err := honest.QueryRow(t.Context(),
+			`SELECT (SELECT count(*) FROM fencepost.fence), (SELECT count(*) FROM fencepost.ledger)`).
 			Scan(&fences, &keys)
 		if err != nil || fences != 1 || keys != 0 {
 			t.Errorf("%v: %d fences, %d keys, %v", encodings, fences, keys, err)
@@ -145,7 +146,8 @@ func TestCase31_NothingIsSentOnAConnectionOfAnotherEncoding(t *testing.T) {
 		"in conn": fence.Update(ctx, conn, rows, 1, key, set),
 		"in tx":   inTx(func(tx pgx.Tx) error { return fence.Update(ctx, tx, rows, 1, key, set) }),
 		"modify": inTx(func(tx pgx.Tx) error {
-			return pgrow.ModifyRow(ctx, tx, c, fencetest.Rows, key, []string{"value"}, read, func() (fence.Set, error) { return set, nil })
+			return pgrow.ModifyRow(ctx, tx, c, fencetest.Rows, key, []string{"value"}, read,
+				func() (fence.Set, error) { return set, nil })
 		}),
 		"load": inTx(func(tx pgx.Tx) error {
 			return fencetest.Second(batches.Stage(ctx, tx, []string{"id", "value"}, pgx.CopyFromRows([][]any{{1, "x"}})))

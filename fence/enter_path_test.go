@@ -11,8 +11,8 @@ import (
 )
 
 // enter, guard, claim_now and the functions *_marked pin no search_path, so their bodies have to name a schema wherever
-// a name is looked up. Here every operator on the types it uses, every function and every type that their sources mention has a namesake in front of
-// the path.
+// a name is looked up. Here every operator on the types it uses, every function and every type that their sources
+// mention has a namesake in front of the path.
 func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -32,7 +32,8 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 		t,
 		l.admin,
 		`CREATE FUNCTION app.unqualified(resource text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS
-		'BEGIN RETURN resource = '''' OR hashtext(resource) IS NULL; END'; GRANT EXECUTE ON FUNCTION app.unqualified TO PUBLIC`,
+		'BEGIN RETURN resource = '''' OR hashtext(resource) IS NULL; END';
+			GRANT EXECUTE ON FUNCTION app.unqualified TO PUBLIC`,
 	)
 	_, err = conn.Exec(t.Context(), `SELECT app.unqualified('x')`)
 	wantState(t, err, "EV001")
@@ -106,7 +107,8 @@ BEGIN
 	LOOP
 		made := made + 1;
 		EXECUTE format('CREATE FUNCTION evil.op%s(%s, %s) RETURNS boolean LANGUAGE plpgsql AS %L', made, one.l, one.r, trap);
-		EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.op%s)', one.oprname, one.l, one.r, made);
+		EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.op%s)',
+				one.oprname, one.l, one.r, made);
 	END LOOP;
 	IF made < 50 THEN
 		RAISE EXCEPTION 'only % operators', made;
@@ -126,7 +128,8 @@ BEGIN
 	IF made < 4 THEN
 		RAISE EXCEPTION 'only % functions', made;
 	END IF;
-	FOR one IN SELECT DISTINCT m[1] AS name FROM regexp_matches(body, '(text|int4|int8|uuid|json|jsonb|bool)', 'g') AS m LOOP
+	FOR one IN SELECT DISTINCT m[1] AS name FROM regexp_matches(body, '(text|int4|int8|uuid|json|jsonb|bool)', 'g') AS m
+		LOOP
 		EXECUTE format('CREATE DOMAIN evil.%I AS date', one.name);
 	END LOOP;
 	EXECUTE 'CREATE COLLATION evil."C" (locale = ''POSIX'')';

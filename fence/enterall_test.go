@@ -166,7 +166,8 @@ func TestCase39_TheStaleOneIsNamed(t *testing.T) {
 		t.Errorf("not named: %v", err)
 	}
 	for _, call := range []string{
-		`NULL, NULL, NULL`, `'{}', '{}', '{}'`, `'{a,b}', '{5}', '{}'`, `'{a,NULL}', '{5,5}', ARRAY[gen_random_uuid(), gen_random_uuid()]`,
+		`NULL, NULL, NULL`, `'{}', '{}', '{}'`, `'{a,b}', '{5}', '{}'`,
+		`'{a,NULL}', '{5,5}', ARRAY[gen_random_uuid(), gen_random_uuid()]`,
 	} {
 		_, err := pool.Exec(t.Context(), `SELECT fencepost.enter_all(`+call+`)`)
 		wantState(t, err, "ZF002")
@@ -191,7 +192,8 @@ func TestCase39_TheOrderIsTheSameForEverybody(t *testing.T) {
 	untilWaiters(t, pool, 1)
 	var held int
 	err = pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE granted) FROM pg_locks
-		WHERE locktype = 'advisory' AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&held)
+		WHERE locktype = 'advisory' AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database
+			WHERE datname = current_database())`).Scan(&held)
 	if err != nil || held != 2 {
 		t.Errorf("%d held, want those of the two names before, %v", held, err)
 	}

@@ -29,7 +29,10 @@ func TestCase52_WhatASessionWasLeftWithCountsAsUnset(t *testing.T) {
 	}
 	defer conn.Release()
 	write := sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id IN (1, 2)`)
-	for _, left := range []string{`{`, `{"test:item:1": ["5", "x"]}`, ` "test:item:1":9:x`, ` "test:item:1":`, `"`, strings.Repeat(" :", 1000)} {
+	for _, left := range []string{
+		`{`, `{"test:item:1": ["5", "x"]}`, ` "test:item:1":9:x`, ` "test:item:1":`,
+		`"`, strings.Repeat(" :", 1000),
+	} {
 		fencetest.Exec(t, conn, `SELECT set_config('fencepost.entered', $1, false)`, left)
 		if err := pgx.BeginFunc(t.Context(), conn, write); sqlState(err) != "ZF004" && sqlState(err) != "ZF001" {
 			t.Errorf("%q opens the protection: %v", left, err)

@@ -255,7 +255,8 @@ func TestAGuardLeavesNothingInTheSession(t *testing.T) {
 			return err
 		}
 		var both bool
-		err := tx.QueryRow(t.Context(), `SELECT current_setting('fencepost.entered') ~ '^ "s":7:[0-9a-f]{64} "r":1:[0-9a-f]{64}$'`).
+		err := tx.QueryRow(t.Context(),
+			`SELECT current_setting('fencepost.entered') ~ '^ "s":7:[0-9a-f]{64} "r":1:[0-9a-f]{64}$'`).
 			Scan(&both)
 		if err == nil && !both {
 			t.Error("two guards in one transaction did not add up")

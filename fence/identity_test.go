@@ -64,9 +64,11 @@ func TestCase33_AnotherTableUnderAProtectedNameIsFound(t *testing.T) {
 		do    string
 		found []string
 	}{
-		"renamed":            {swap, []string{"swapped app.item"}},
-		"to another schema":  {`CREATE SCHEMA old; ALTER TABLE app.item SET SCHEMA old; CREATE TABLE app.item (LIKE old.item INCLUDING ALL)`, []string{"swapped app.item"}},
-		"the schema renamed": {`ALTER SCHEMA app RENAME TO old; CREATE SCHEMA app; CREATE TABLE app.item (LIKE old.item INCLUDING ALL)`, []string{"swapped app.item"}},
+		"renamed": {swap, []string{"swapped app.item"}},
+		"to another schema": {`CREATE SCHEMA old; ALTER TABLE app.item SET SCHEMA old;
+			CREATE TABLE app.item (LIKE old.item INCLUDING ALL)`, []string{"swapped app.item"}},
+		"the schema renamed": {`ALTER SCHEMA app RENAME TO old; CREATE SCHEMA app;
+			CREATE TABLE app.item (LIKE old.item INCLUDING ALL)`, []string{"swapped app.item"}},
 		"with its rows": {`ALTER TABLE app.item RENAME TO item_old; CREATE TABLE app.item AS TABLE app.item_old;
 			ALTER TABLE app.item ALTER id SET NOT NULL, ALTER last_fencing_token SET NOT NULL`, []string{"swapped app.item"}},
 		"partitioned": {`ALTER TABLE app.item RENAME TO item_old;
@@ -74,7 +76,8 @@ func TestCase33_AnotherTableUnderAProtectedNameIsFound(t *testing.T) {
 			CREATE TABLE app.item_1 PARTITION OF app.item DEFAULT`, []string{"swapped app.item"}},
 		"dropped, and another renamed": {`CREATE TABLE app.item_new (LIKE app.item INCLUDING ALL); DROP TABLE app.item;
 			ALTER TABLE app.item_new RENAME TO item`, []string{"recreated app.item"}},
-		"its protection disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost";` + swap, []string{"disabled app.item_old", "swapped app.item"}},
+		"its protection disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost";` +
+			swap, []string{"disabled app.item_old", "swapped app.item"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,12 +275,14 @@ func TestCase48_ARestoredTableIsKnownByItsProtection(t *testing.T) {
 	pool := protected(t)
 	var trigger, truncate string
 	err := pool.QueryRow(t.Context(), `SELECT max(pg_get_triggerdef(oid)) FILTER (WHERE tgname = '~fencepost'),
-		max(pg_get_triggerdef(oid)) FILTER (WHERE tgname <> '~fencepost') FROM pg_trigger WHERE tgrelid = 'app.item'::regclass AND NOT tgisinternal`).
+		max(pg_get_triggerdef(oid)) FILTER (WHERE tgname <> '~fencepost') FROM pg_trigger WHERE tgrelid = 'app.item'::regclass
+			AND NOT tgisinternal`).
 		Scan(&trigger, &truncate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	restore := `CREATE TABLE app.dumped (LIKE app.item INCLUDING ALL); DROP TABLE app.item; ALTER TABLE app.dumped RENAME TO item; `
+	restore := `CREATE TABLE app.dumped (LIKE app.item INCLUDING ALL); DROP TABLE app.item;
+		ALTER TABLE app.dumped RENAME TO item; `
 	fencetest.Exec(t, pool, restore+trigger+`; `+truncate)
 	wantFound(t, pool)
 	wantProtection(t, pool, "item", "item:")

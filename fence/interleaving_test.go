@@ -24,7 +24,8 @@ var writes = map[string]string{
 }
 
 // written reports whether the old holder's write has been committed.
-const written = `SELECT NOT EXISTS (SELECT FROM app.item WHERE id = 1 AND value = '') OR EXISTS (SELECT FROM app.item WHERE id = 9)`
+const written = `SELECT NOT EXISTS (SELECT FROM app.item WHERE id = 1 AND value = '')
+	OR EXISTS (SELECT FROM app.item WHERE id = 9)`
 
 var levels = map[string]pgx.TxIsoLevel{
 	"READ COMMITTED": pgx.ReadCommitted, "REPEATABLE READ": pgx.RepeatableRead, "SERIALIZABLE": pgx.Serializable,
@@ -84,7 +85,8 @@ func (s *stage) claimUncommitted(t *testing.T) pgx.Tx {
 	}
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	var claimed bool
-	err = tx.QueryRow(t.Context(), `SELECT claimed FROM fencepost.claim($1, $2, $3)`, s.rival.Resource, int64(s.rival.Token), s.rival.Nonce.Hex()).
+	err = tx.QueryRow(t.Context(), `SELECT claimed FROM fencepost.claim($1, $2, $3)`, s.rival.Resource,
+		int64(s.rival.Token), s.rival.Nonce.Hex()).
 		Scan(&claimed)
 	if err != nil || !claimed {
 		t.Fatalf("claimed %v: %v", claimed, err)

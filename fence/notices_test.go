@@ -136,7 +136,8 @@ func TestCase43_OtherWarningsStopNobody(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
 	fencetest.Exec(t, pool, `
-		CREATE FUNCTION public.warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'canceling wait'; RETURN NULL; END $$;
+		CREATE FUNCTION public.warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'canceling wait';
+			RETURN NULL; END $$;
 		CREATE CONSTRAINT TRIGGER warn AFTER INSERT OR UPDATE ON fencepost.fence DEFERRABLE INITIALLY DEFERRED
 			FOR EACH ROW EXECUTE FUNCTION public.warn();
 		CREATE TRIGGER warn_now AFTER INSERT OR UPDATE ON fencepost.fence EXECUTE FUNCTION public.warn()`)

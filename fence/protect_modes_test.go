@@ -202,7 +202,8 @@ func TestBypassIsLoggedAndEndsWithItsTransaction(t *testing.T) {
 func TestCascadesNeedTheClaimsOfTheRowsTheyReach(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]string{
-		"delete": `ON DELETE CASCADE`, "null": `ON DELETE SET NULL`, "default": `ON DELETE SET DEFAULT`, "update": `ON UPDATE CASCADE`,
+		"delete": `ON DELETE CASCADE`, "null": `ON DELETE SET NULL`, "default": `ON DELETE SET DEFAULT`,
+		"update": `ON UPDATE CASCADE`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -327,7 +328,10 @@ func TestTheProtectionRunsNoCodeOfTheTablesOwner(t *testing.T) {
 		_ = tx.Rollback(context.Background())
 	}
 	// The control: they are loaded.
-	for _, sql := range []string{`SELECT 'a'::app.evil::text`, `SELECT 'a'::app.evil::bigint`, `SELECT 1::bigint::app.evil`, `SELECT 1::app.evil_domain`} {
+	for _, sql := range []string{
+		`SELECT 'a'::app.evil::text`, `SELECT 'a'::app.evil::bigint`,
+		`SELECT 1::bigint::app.evil`, `SELECT 1::app.evil_domain`,
+	} {
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			fencetest.Exec(t, tx, `SET LOCAL app.armed = 'on'`)
 			return sends(t.Context(), sql)(tx)

@@ -34,7 +34,10 @@ type game struct {
 func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *game {
 	t.Helper()
 	g := &game{T: t, pool: pool, old: fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 1))}
-	for tx, options := range map[*pgx.Tx]pgx.TxOptions{&g.claim: {IsoLevel: pgx.ReadCommitted}, &g.writer: {IsoLevel: level}} {
+	for tx, options := range map[*pgx.Tx]pgx.TxOptions{
+		&g.claim:  {IsoLevel: pgx.ReadCommitted},
+		&g.writer: {IsoLevel: level},
+	} {
 		var err error
 		if *tx, err = pool.BeginTx(t.Context(), options); err != nil {
 			t.Fatal(err)

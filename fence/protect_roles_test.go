@@ -137,28 +137,29 @@ func TestAnApplicationRoleCannotGetAroundTheProtection(t *testing.T) {
 		`CREATE FUNCTION fencepost.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'`:       denied,
 		`CREATE OR REPLACE FUNCTION fencepost.enter(resource text, token bigint, nonce uuid) RETURNS void
 			LANGUAGE sql AS ''`: denied,
-		`DROP FUNCTION fencepost.enter(text, bigint, uuid)`:                                                                denied,
-		`ALTER FUNCTION fencepost.enter(text, bigint, uuid) SECURITY INVOKER`:                                              denied,
-		`SELECT fencepost.check_write('test:item:1', 0, 0, 'UPDATE', 'observe')`:                                           denied,
-		`SELECT fencepost.refuse_write('r', 0, 0, 'UPDATE', 'observe', '', 0)`:                                             denied,
-		`SELECT fencepost.log_line('x')`:                                                                                   denied,
-		`SELECT fencepost.make_protection('app.item', 'test', 'item:', '{id}', 'last_fencing_token', 'observe')`:           denied,
-		`SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', mode => 'observe')`:                                 denied,
-		`SELECT fencepost.unprotect('app.item')`:                                                                           denied,
-		`SELECT fencepost.verify()`:                                                                                        denied,
-		`SELECT fencepost.bypass('please')`:                                                                                denied,
-		`SELECT fencepost.grant_application(current_user::regrole)`:                                                        denied,
-		`SELECT fencepost.begin_migration(9, true)`:                                                                        denied,
-		`DROP TRIGGER "~fencepost" ON app.item`:                                                                            denied,
-		`ALTER TABLE app.item DISABLE TRIGGER ALL`:                                                                         denied,
-		`CREATE TRIGGER "~x" BEFORE UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`: denied,
-		`ALTER TABLE app.item DROP COLUMN last_fencing_token`:                                                              denied,
-		`SET session_replication_role = replica`:                                                                           denied,
-		`SET ROLE ` + l.ownerRole:                                                                                          denied,
-		`TRUNCATE app.item`:                                                                                                "ZF004",
-		`SET fencepost.bypass = 'by hand'; UPDATE app.item SET value = 'x' WHERE id = 1`:                                   "ZF004",
-		`SET fencepost.entered = ' "test:item:1":5:x'; UPDATE app.item SET value = 'x' WHERE id = 1`:                       "ZF001",
-		`SELECT fencepost.enter('test:item:1', 5, gen_random_uuid())`:                                                      "ZF001",
+		`DROP FUNCTION fencepost.enter(text, bigint, uuid)`:                                                      denied,
+		`ALTER FUNCTION fencepost.enter(text, bigint, uuid) SECURITY INVOKER`:                                    denied,
+		`SELECT fencepost.check_write('test:item:1', 0, 0, 'UPDATE', 'observe')`:                                 denied,
+		`SELECT fencepost.refuse_write('r', 0, 0, 'UPDATE', 'observe', '', 0)`:                                   denied,
+		`SELECT fencepost.log_line('x')`:                                                                         denied,
+		`SELECT fencepost.make_protection('app.item', 'test', 'item:', '{id}', 'last_fencing_token', 'observe')`: denied,
+		`SELECT fencepost.protect('app.item', 'test', 'item:', '{id}', mode => 'observe')`:                       denied,
+		`SELECT fencepost.unprotect('app.item')`:                                                                 denied,
+		`SELECT fencepost.verify()`:                                                                              denied,
+		`SELECT fencepost.bypass('please')`:                                                                      denied,
+		`SELECT fencepost.grant_application(current_user::regrole)`:                                              denied,
+		`SELECT fencepost.begin_migration(9, true)`:                                                              denied,
+		`DROP TRIGGER "~fencepost" ON app.item`:                                                                  denied,
+		`ALTER TABLE app.item DISABLE TRIGGER ALL`:                                                               denied,
+		`CREATE TRIGGER "~x" BEFORE UPDATE ON app.item FOR EACH ROW
+			EXECUTE FUNCTION suppress_redundant_updates_trigger()`: denied,
+		`ALTER TABLE app.item DROP COLUMN last_fencing_token`: denied,
+		`SET session_replication_role = replica`:              denied,
+		`SET ROLE ` + l.ownerRole:                             denied,
+		`TRUNCATE app.item`:                                   "ZF004",
+		`SET fencepost.bypass = 'by hand'; UPDATE app.item SET value = 'x' WHERE id = 1`:             "ZF004",
+		`SET fencepost.entered = ' "test:item:1":5:x'; UPDATE app.item SET value = 'x' WHERE id = 1`: "ZF001",
+		`SELECT fencepost.enter('test:item:1', 5, gen_random_uuid())`:                                "ZF001",
 	} {
 		conn, err := l.app.Acquire(t.Context())
 		if err != nil {
@@ -178,7 +179,8 @@ func TestAnApplicationRoleCannotGetAroundTheProtection(t *testing.T) {
 	for tok, want := range map[int64]int64{4: 5, 5 + 1<<40 + 1: 5, 1<<63 - 1: 5} {
 		var claimed bool
 		var current int64
-		err := l.app.QueryRow(t.Context(), `SELECT claimed, current FROM fencepost.claim($1, $2, gen_random_uuid())`, c.Resource, tok).
+		err := l.app.QueryRow(t.Context(),
+			`SELECT claimed, current FROM fencepost.claim($1, $2, gen_random_uuid())`, c.Resource, tok).
 			Scan(&claimed, &current)
 		if err != nil || claimed || current != want {
 			t.Errorf("claim of %d: %t, fence at %d, %v", tok, claimed, current, err)
@@ -198,7 +200,8 @@ func TestSearchPathDoesNotMatterToTheProtection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	const trap = ` LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'EV001', MESSAGE = pg_catalog.concat('ran as ', current_user); END $$;`
+	const trap = ` LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION
+		USING ERRCODE = 'EV001', MESSAGE = pg_catalog.concat('ran as ', current_user); END $$;`
 	fencetest.Exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog;
 		CREATE FUNCTION evil.eq(text, text) RETURNS boolean`+trap+`
 		CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.eq);

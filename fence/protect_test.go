@@ -67,7 +67,8 @@ func sends(ctx context.Context, sql string, args ...any) func(tx pgx.Tx) error {
 // byHand makes the setting that enter makes in a transaction, without enter. Its user may do anything.
 func byHand(t *testing.T, tx pgx.Tx, c fence.Claim) (setting string) {
 	t.Helper()
-	err := tx.QueryRow(t.Context(), `SELECT fencepost.entered_text($1::text, $2::bigint, $3::uuid)`, c.Resource, int64(c.Token), uuidOf(c.Nonce)).
+	err := tx.QueryRow(t.Context(), `SELECT fencepost.entered_text($1::text, $2::bigint, $3::uuid)`, c.Resource,
+		int64(c.Token), uuidOf(c.Nonce)).
 		Scan(&setting)
 	if err != nil {
 		t.Fatal(err)
@@ -537,7 +538,8 @@ func TestCase19_AcceptedTokensNeverFallBehindTheProtection(t *testing.T) {
 	wg.Wait()
 	var highest, falls, writes int64
 	err := pool.QueryRow(t.Context(), `SELECT max(token), count(*), count(*) FILTER (WHERE token < before)
-		FROM (SELECT token, lag(token) OVER (ORDER BY place) AS before FROM app.history) AS h`).Scan(&highest, &writes, &falls)
+		FROM (SELECT token, lag(token) OVER (ORDER BY place) AS before
+			FROM app.history) AS h`).Scan(&highest, &writes, &falls)
 	if err != nil {
 		t.Fatal(err)
 	}

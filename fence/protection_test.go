@@ -16,7 +16,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-const createOther = `CREATE TABLE app.other (id bigint PRIMARY KEY, value text, last_fencing_token bigint NOT NULL DEFAULT 0)`
+const createOther = `CREATE TABLE app.other (id bigint PRIMARY KEY, value text,
+	last_fencing_token bigint NOT NULL DEFAULT 0)`
 
 // protectSQL protects a table, all of whose rows are one resource.
 func protectSQL(table, name, mode string) string {
@@ -26,7 +27,8 @@ func protectSQL(table, name, mode string) string {
 // protections is how many trigger functions there are.
 func protections(t *testing.T, db fence.DB) (n int) {
 	t.Helper()
-	err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencepost'::regnamespace AND proname LIKE 'protection\_%'
+	err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencepost'::regnamespace
+		AND proname LIKE 'protection\_%'
 		AND prorettype = 'trigger'::regtype`).
 		Scan(&n)
 	if err != nil {

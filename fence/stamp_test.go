@@ -62,7 +62,8 @@ func TestCase36_ABareTokenThatDoesNotStayIsAnError(t *testing.T) {
 	for what, write := range map[string]func(tok token.Token) error{
 		"pool": func(tok token.Token) error { return fencetest.Update(t.Context(), pool, tok, 1, "pool") },
 		"connection": func(tok token.Token) error {
-			return fencetest.OnConn(t.Context(), pool, func(conn *pgx.Conn) error { return fencetest.Update(t.Context(), conn, tok, 1, "connection") })
+			return fencetest.OnConn(t.Context(), pool,
+				func(conn *pgx.Conn) error { return fencetest.Update(t.Context(), conn, tok, 1, "connection") })
 		},
 		"transaction that overlooks it": func(tok token.Token) (err error) {
 			_ = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -111,10 +112,11 @@ func TestCase36_AClaimedStampThatDoesNotStayIsAnError(t *testing.T) {
 			return fencetest.UpdateOn(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1}, set)
 		}), 4},
 		"claim": {autocommit(func(ctx context.Context, conn *pgx.Conn) error {
-			return pgrow.StampRow(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1}, []string{"value", "id"}, func(rows pgx.Rows) error {
-				_, err := pgx.CollectRows(rows, pgx.RowToMap)
-				return err
-			})
+			return pgrow.StampRow(ctx, conn, m.Claim, fencetest.Rows, fence.Key{1},
+				[]string{"value", "id"}, func(rows pgx.Rows) error {
+					_, err := pgx.CollectRows(rows, pgx.RowToMap)
+					return err
+				})
 		}), 4},
 		"insert": {autocommit(func(ctx context.Context, conn *pgx.Conn) error {
 			return pgrow.InsertClaimed(ctx, conn, m.Claim, fencetest.Rows, fence.Key{4}, set)
@@ -126,12 +128,13 @@ func TestCase36_AClaimedStampThatDoesNotStayIsAnError(t *testing.T) {
 			return pgrow.ModifyRow(ctx, tx, m.Claim, fencetest.Rows, fence.Key{1}, []string{"value"},
 				func(pgx.Rows) error { return nil }, func() (fence.Set, error) { return set, nil })
 		}), 4},
-		"batch":                     {m.Write(ctx, fencetest.Changes("new", 1, 2), nil, (*pgbatch.Batch).Update), 4},
-		"batch in part":             {m.Write(ctx, fencetest.Changes("new", 1, 2, 9), fencetest.Partial, (*pgbatch.Batch).Update), 4},
-		"batch of upserts":          {m.Write(ctx, fencetest.Changes("new", 1, 2), nil, fencetest.UpsertBatch), 4},
-		"batch of upserts, in part": {m.Write(ctx, fencetest.Changes("new", 1, 2), fencetest.Partial, fencetest.UpsertBatch), 4},
-		"load":                      {m.Load(ctx, m.Claim, fencetest.Source("new", 1, 2), nil), 4},
-		"load in part":              {m.Load(ctx, m.Claim, fencetest.Source("new", 1, 2), fencetest.Partial), 4},
+		"batch":            {m.Write(ctx, fencetest.Changes("new", 1, 2), nil, (*pgbatch.Batch).Update), 4},
+		"batch in part":    {m.Write(ctx, fencetest.Changes("new", 1, 2, 9), fencetest.Partial, (*pgbatch.Batch).Update), 4},
+		"batch of upserts": {m.Write(ctx, fencetest.Changes("new", 1, 2), nil, fencetest.UpsertBatch), 4},
+		"batch of upserts, in part": {m.Write(ctx, fencetest.Changes("new", 1, 2),
+			fencetest.Partial, fencetest.UpsertBatch), 4},
+		"load":         {m.Load(ctx, m.Claim, fencetest.Source("new", 1, 2), nil), 4},
+		"load in part": {m.Load(ctx, m.Claim, fencetest.Source("new", 1, 2), fencetest.Partial), 4},
 	} {
 		wantStamp(t, what, c.err, m.Claim.Token, c.stored)
 	}
@@ -175,7 +178,8 @@ func TestCase36_WhateverKeepsTheStampAway(t *testing.T) {
 		fencetest.Exec(
 			t,
 			pool,
-			`CREATE TABLE IF NOT EXISTS app.noted (value text); CREATE OR REPLACE RULE instead AS ON UPDATE TO app.item DO INSTEAD `+rule,
+			`CREATE TABLE IF NOT EXISTS app.noted (value text);
+				CREATE OR REPLACE RULE instead AS ON UPDATE TO app.item DO INSTEAD `+rule,
 		)
 		if err := fencetest.Update(t.Context(), pool, 9, 1, "ruled"); !errors.Is(err, fence.ErrRefused) {
 			t.Errorf("%s: %v", rule, err)
@@ -211,7 +215,8 @@ func TestAnAfterTriggerTakesNoStampBackBehindAProtection(t *testing.T) {
 		"on a protected table":              {protected(t), 5},
 	} {
 		fencetest.Exec(t, c.pool, `CREATE FUNCTION app.again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF pg_trigger_depth() = 1 THEN UPDATE app.item SET last_fencing_token = 4 WHERE id = NEW.id; END IF; RETURN NULL; END $$;
+				IF pg_trigger_depth() = 1 THEN UPDATE app.item SET last_fencing_token = 4 WHERE id = NEW.id; END IF;
+				RETURN NULL; END $$;
 			CREATE TRIGGER again AFTER UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION app.again()`)
 		claim := fencetest.MustRaise(t, c.pool, fencetest.ClaimOf("test:item:1", 5))
 		err := fencetest.OnConn(t.Context(), c.pool, func(conn *pgx.Conn) error {

@@ -19,7 +19,8 @@ import (
 func limited(t *testing.T, pool *pgxpool.Pool, limit string) *pgxpool.Pool {
 	t.Helper()
 	for _, setting := range []string{
-		"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
+		"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout",
+		"idle_session_timeout", "transaction_timeout",
 	} {
 		fencetest.Exec(t, pool, `DO $$ BEGIN
 			IF current_setting('`+setting+`', true) IS NOT NULL THEN
@@ -72,7 +73,8 @@ func TestCase41_WhatALimitEndsNamesTheSetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for setting, known := range map[string]bool{
-		"statement_timeout": true, "lock_timeout": true, "idle_in_transaction_session_timeout": true, "transaction_timeout": transactionTimeout,
+		"statement_timeout": true, "lock_timeout": true, "idle_in_transaction_session_timeout": true,
+		"transaction_timeout": transactionTimeout,
 	} {
 		if !known {
 			continue

@@ -367,7 +367,10 @@ func TestErrorsOfTheCallersSQLPassThrough(t *testing.T) {
 		"not null": {"value": nil}, "no such column": {"nothing": 1}, "not encodable": {"value": make(chan int)},
 	} {
 		err := fence.Update(t.Context(), pool, rows, 5, fence.Key{1}, set)
-		for _, ours := range []error{fence.ErrUnavailable, fence.ErrOutcomeUnknown, fence.ErrStale, fence.ErrNotFound, fence.ErrInvalid} {
+		for _, ours := range []error{
+			fence.ErrUnavailable, fence.ErrOutcomeUnknown, fence.ErrStale,
+			fence.ErrNotFound, fence.ErrInvalid,
+		} {
 			if err == nil || errors.Is(err, ours) {
 				t.Errorf("%s: got %v", name, err)
 			}

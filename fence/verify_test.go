@@ -40,22 +40,25 @@ func wantProblem(t *testing.T, db fence.Querier, kind fence.ProblemKind, relatio
 func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 	t.Parallel()
 	const (
-		protectionName = `(SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'app.item'::regclass AND tgname = '~fencepost')`
-		replace        = `DO $$ BEGIN EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s', ` + protectionName
+		protectionName = `(SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'app.item'::regclass
+			AND tgname = '~fencepost')`
+		replace = `DO $$ BEGIN
+			EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql %s', ` + protectionName
 	)
 	for name, c := range map[string]struct {
 		do       string
 		kind     fence.ProblemKind
 		repaired bool
 	}{
-		"row trigger disabled":      {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
-		"truncate trigger disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost_truncate"`, fence.ProblemDisabled, true},
-		"enabled for replicas":      {`ALTER TABLE app.item ENABLE REPLICA TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
-		"enabled always":            {`ALTER TABLE app.item ENABLE ALWAYS TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
-		"row trigger dropped":       {`DROP TRIGGER "~fencepost" ON app.item`, fence.ProblemMissing, true},
-		"truncate trigger dropped":  {`DROP TRIGGER "~fencepost_truncate" ON app.item`, fence.ProblemMissing, true},
-		"row trigger renamed":       {`ALTER TRIGGER "~fencepost" ON app.item RENAME TO mine`, fence.ProblemMissing, false},
-		"function replaced":         {replace + `, 'AS ''BEGIN RETURN NEW; END''');  END $$`, fence.ProblemAltered, true},
+		"row trigger disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
+		"truncate trigger disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost_truncate"`,
+			fence.ProblemDisabled, true},
+		"enabled for replicas":     {`ALTER TABLE app.item ENABLE REPLICA TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
+		"enabled always":           {`ALTER TABLE app.item ENABLE ALWAYS TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
+		"row trigger dropped":      {`DROP TRIGGER "~fencepost" ON app.item`, fence.ProblemMissing, true},
+		"truncate trigger dropped": {`DROP TRIGGER "~fencepost_truncate" ON app.item`, fence.ProblemMissing, true},
+		"row trigger renamed":      {`ALTER TRIGGER "~fencepost" ON app.item RENAME TO mine`, fence.ProblemMissing, false},
+		"function replaced":        {replace + `, 'AS ''BEGIN RETURN NEW; END''');  END $$`, fence.ProblemAltered, true},
 		"function's rights": {
 			`DO $$ BEGIN EXECUTE format('ALTER FUNCTION %s() SECURITY INVOKER', ` + protectionName + `); END $$`,
 			fence.ProblemAltered, true,
@@ -66,18 +69,21 @@ func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 		},
 		"trigger with a condition": {
 			`DO $$ BEGIN EXECUTE format('DROP TRIGGER "~fencepost" ON app.item; CREATE TRIGGER "~fencepost"
-			BEFORE INSERT OR UPDATE OR DELETE ON app.item FOR EACH ROW WHEN (false) EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`,
+			BEFORE INSERT OR UPDATE OR DELETE ON app.item FOR EACH ROW WHEN (false)
+				EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`,
 			fence.ProblemAltered, true,
 		},
 		"trigger for less": {`DO $$ BEGIN EXECUTE format('DROP TRIGGER "~fencepost" ON app.item; CREATE TRIGGER "~fencepost"
-			BEFORE INSERT OR DELETE ON app.item FOR EACH ROW EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`, fence.ProblemAltered, true},
-		"token may be NULL":  {`ALTER TABLE app.item ALTER last_fencing_token DROP NOT NULL`, fence.ProblemTable, false},
-		"token's type":       {`ALTER TABLE app.item ALTER last_fencing_token TYPE numeric`, fence.ProblemTable, false},
-		"token gone":         {`ALTER TABLE app.item DROP COLUMN last_fencing_token`, fence.ProblemTable, false},
-		"key renamed":        {`ALTER TABLE app.item RENAME id TO number`, fence.ProblemTable, false},
-		"key's type":         {`ALTER TABLE app.item ALTER id TYPE numeric`, fence.ProblemTable, false},
-		"an heir":            {`CREATE TABLE app.heir () INHERITS (app.item)`, fence.ProblemTable, false},
-		"a trigger after it": {`CREATE TRIGGER "~x" BEFORE UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, fence.ProblemOrder, false},
+			BEFORE INSERT OR DELETE ON app.item FOR EACH ROW
+				EXECUTE FUNCTION %s()', ` + protectionName + `); END $$`, fence.ProblemAltered, true},
+		"token may be NULL": {`ALTER TABLE app.item ALTER last_fencing_token DROP NOT NULL`, fence.ProblemTable, false},
+		"token's type":      {`ALTER TABLE app.item ALTER last_fencing_token TYPE numeric`, fence.ProblemTable, false},
+		"token gone":        {`ALTER TABLE app.item DROP COLUMN last_fencing_token`, fence.ProblemTable, false},
+		"key renamed":       {`ALTER TABLE app.item RENAME id TO number`, fence.ProblemTable, false},
+		"key's type":        {`ALTER TABLE app.item ALTER id TYPE numeric`, fence.ProblemTable, false},
+		"an heir":           {`CREATE TABLE app.heir () INHERITS (app.item)`, fence.ProblemTable, false},
+		"a trigger after it": {`CREATE TRIGGER "~x" BEFORE UPDATE ON app.item FOR EACH ROW
+			EXECUTE FUNCTION suppress_redundant_updates_trigger()`, fence.ProblemOrder, false},
 		"made anew": {
 			`DROP TABLE app.item; CREATE TABLE app.item (id bigint PRIMARY KEY, last_fencing_token bigint NOT NULL DEFAULT 0)`,
 			fence.ProblemRecreated, true,
@@ -111,7 +117,8 @@ func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 }
 
 const createLog = `CREATE SCHEMA app;
-	CREATE TABLE app.log (id bigint, day int, value text, last_fencing_token bigint NOT NULL DEFAULT 0, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+	CREATE TABLE app.log (id bigint, day int, value text, last_fencing_token bigint NOT NULL DEFAULT 0,
+			PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
 	CREATE TABLE app.log_1 PARTITION OF app.log FOR VALUES FROM (0) TO (10);
 	CREATE TABLE app.log_2 PARTITION OF app.log FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (day);
 	CREATE TABLE app.log_2a PARTITION OF app.log_2 FOR VALUES FROM (10) TO (15);
@@ -158,7 +165,8 @@ func TestPartitions(t *testing.T) {
 	fencetest.Exec(
 		t,
 		pool,
-		`CREATE TABLE app.log_4 (LIKE app.log INCLUDING ALL); ALTER TABLE app.log ATTACH PARTITION app.log_4 FOR VALUES FROM (30) TO (40)`,
+		`CREATE TABLE app.log_4 (LIKE app.log INCLUDING ALL); ALTER TABLE app.log ATTACH PARTITION app.log_4
+			FOR VALUES FROM (30) TO (40)`,
 	)
 	wantProblem(t, pool, fence.ProblemMissing, "app.log_4")
 	refused(`INSERT INTO app.log_4 (id, day) VALUES (3, 33)`)

@@ -1,6 +1,6 @@
 // Package fenceposttest is for the tests of services that use fencepost. It gives a test a [fencepost.Store] on real
-// servers and injects the faults that the fence is there for: another worker takes over, a lease is lost, the reply to a
-// COMMIT does not arrive, Redis forgets, the clock steps.
+// servers and injects the faults that the fence is there for: another worker takes over, a lease is lost, the reply to
+// a COMMIT does not arrive, Redis forgets, the clock steps.
 //
 // A test binary uses it with one line, which must be all that TestMain does:
 //

@@ -26,9 +26,9 @@ type Options struct {
 	Advisory bool
 }
 
-// Env is what a test works with: a store, and the servers behind it. Everything ends with the test. Its methods fail the
-// test if they cannot do what they are asked to; like [testing.TB.Fatal] they must be called from the test's goroutine,
-// except where they say otherwise.
+// Env is what a test works with: a store, and the servers behind it. Everything ends with the test. Its methods fail
+// the test if they cannot do what they are asked to; like [testing.TB.Fatal] they must be called from the test's
+// goroutine, except where they say otherwise.
 type Env struct {
 	// Store is the worker's. The faults that the methods inject strike it.
 	Store *fencepost.Store

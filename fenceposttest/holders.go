@@ -14,10 +14,10 @@ import (
 // patience bounds what the methods wait for.
 const patience = 10 * time.Second
 
-// TakeOver lets another worker overtake the holder of a resource, as after a pause that was longer than the TTL: it gets
-// the resource, claims a higher token in PostgreSQL, and releases the resource at once. It returns its token. The holder
-// is not told. Guarded writes under its token are refused from now on (ErrStale), and so is the COMMIT of a call whose
-// claim was not made yet. If nobody holds the resource, another worker has simply been there in between.
+// TakeOver lets another worker overtake the holder of a resource, as after a pause that was longer than the TTL: it
+// gets the resource, claims a higher token in PostgreSQL, and releases the resource at once. It returns its token. The
+// holder is not told. Guarded writes under its token are refused from now on (ErrStale), and so is the COMMIT of a call
+// whose claim was not made yet. If nobody holds the resource, another worker has simply been there in between.
 //
 // TakeOver waits, as every next holder does, for transactions in progress under the holder's token. Called within one,
 // it would wait for itself: it fails the test after ten seconds.
@@ -48,7 +48,8 @@ func (e *Env) takeRedis(ctx context.Context, resource string) (fencepost.Token, 
 	return l.Token(), l.Release(ctx)
 }
 
-// raise claims the next token. An advisory lock cannot be taken from a session that lives, so the lock stays where it is.
+// raise claims the next token. An advisory lock cannot be taken from a session that lives, so the lock stays where it
+// is.
 func (e *Env) raise(ctx context.Context, resource string) (fencepost.Token, error) {
 	conn, err := e.aside.Acquire(ctx)
 	if err != nil {
@@ -97,9 +98,9 @@ func (e *Env) lose(ctx context.Context, l *fencepost.Lease) error {
 	}
 }
 
-// RedisForgets deletes everything that Redis knows of the store, leases and counters, as a server that restarted without
-// its data. The next holder's token is lifted above the fence; a holder learns of the loss with its next renewal. It is
-// for stores with Redis.
+// RedisForgets deletes everything that Redis knows of the store, leases and counters, as a server that restarted
+// without its data. The next holder's token is lifted above the fence; a holder learns of the loss with its next
+// renewal. It is for stores with Redis.
 func (e *Env) RedisForgets() {
 	e.tb.Helper()
 	e.needRedis("RedisForgets")

@@ -23,8 +23,8 @@ type backend interface {
 	// arrive at a server later.
 	runShorten(ctx context.Context, id ident, ttl time.Duration) (answer string, open bool, err error)
 	runRelease(ctx context.Context, id ident) (string, error)
-	// runLeave gives up a place in the queue, and a reservation. held means that the caller holds the lease that was granted
-	// in the waiter's name; otherwise that goes to the next waiter as well.
+	// runLeave gives up a place in the queue, and a reservation. held means that the caller holds the lease that was
+	// granted in the waiter's name; otherwise that goes to the next waiter as well.
 	runLeave(ctx context.Context, id ident, waiter string, held bool) error
 	// runConfirm prolongs a lease that a release granted in our name. tok is what it must carry; "" for any.
 	runConfirm(ctx context.Context, id ident, label string, ttl time.Duration, tok string) (string, error)

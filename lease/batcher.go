@@ -86,8 +86,8 @@ func newScriptCall(ctx, detached context.Context, script *script, command []any)
 var errNotSent = errors.New("given up before it was sent")
 
 // take queues a call and returns at once. detached, which is ctx without its end, supplies the call's values. If ctx
-// ends before the call is sent, the call is not made and ends with errNotSent: a server that hung and answers again must
-// not grant leases to callers that have left.
+// ends before the call is sent, the call is not made and ends with errNotSent: a server that hung and answers again
+// must not grant leases to callers that have left.
 func (b *batcher) take(ctx, detached context.Context, script *script, command []any) *scriptCall {
 	p, used := b.used.Get().(*scriptCall)
 	if !used {

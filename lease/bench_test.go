@@ -94,8 +94,8 @@ func BenchmarkTokenParse(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld reports what holding a lease costs: bytes of this process's memory and goroutines, for few leases and for
-// many. Both are the same however many are held.
+// BenchmarkHeld reports what holding a lease costs: bytes of this process's memory and goroutines, for few leases and
+// for many. Both are the same however many are held.
 func BenchmarkHeld(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

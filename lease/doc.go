@@ -42,12 +42,13 @@
 // Waiters for one resource stand in a queue in Redis, first come, first served. A release reserves the lease for the
 // head of the queue and notifies it. Over a *redis.Client the reservation is a short lease under the head's own nonce,
 // and the message carries the grant. The head returns at once and confirms in the background, which gives the lease its
-// TTL; until then [Lease.Remaining] is short. If the server does not answer the confirmation in time, the lease is lost.
-// The trust window of such a lease begins with the waiter's last answered request, moved on by the time that the server
-// says has passed since. If that cannot be known, the head confirms before it returns. On a cluster, with a Durability or
-// a Floor, the head sends its own acquire instead. A reservation lasts for twice the round trip that the waiter has
-// measured, between 200 ms and 10 s; one that is a grant, for 1 s at least. Nobody polls. A waiter also watches the
-// holder's TTL with a timer, in case the holder dies, and looks at least every 25 s, in case a message is lost.
+// TTL; until then [Lease.Remaining] is short. If the server does not answer the confirmation in time, the lease is
+// lost. The trust window of such a lease begins with the waiter's last answered request, moved on by the time that the
+// server says has passed since. If that cannot be known, the head confirms before it returns. On a cluster, with a
+// Durability or a Floor, the head sends its own acquire instead. A reservation lasts for twice the round trip that the
+// waiter has measured, between 200 ms and 10 s; one that is a grant, for 1 s at least. Nobody polls. A waiter also
+// watches the holder's TTL with a timer, in case the holder dies, and looks at least every 25 s, in case a message is
+// lost.
 //
 // Waiters may fall silent while their connections stay open: their host lost power, or was cut off. If nobody comes for
 // a reservation, the second waiter in the queue, or the process that released, calls the roll. All waiters are notified

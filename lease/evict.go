@@ -46,7 +46,8 @@ func (i *Inspector) evictAt(ctx context.Context, node *scripts, resource string,
 	id := ident{resource: resource, keys: keysOf(i.prefix, resource)}
 	nonce := token.NewNonce().Hex()
 	id.secret = nonce
-	word, err := newScript(evictLua).Run(ctx, node.client, []string{id.keys.lease}, f.secret, f.token.String(), nonce).Text()
+	word, err := newScript(evictLua).Run(ctx, node.client, []string{id.keys.lease}, f.secret,
+		f.token.String(), nonce).Text()
 	if err != nil || word != "evicted" {
 		return false, err
 	}
@@ -64,9 +65,9 @@ type Floor struct {
 }
 
 // RaiseCounters raises the counters of resources to tokens, on every server, and returns of how many resources a
-// counter was below. It lowers none, so it may be repeated. A counter that is not a number is left alone: its next grant
-// is ErrBadKey. One of another type is an error. Counters that it creates expire after CounterIdle. Errors: ErrInvalid,
-// ErrUnavailable. ctx bounds the call.
+// counter was below. It lowers none, so it may be repeated. A counter that is not a number is left alone: its next
+// grant is ErrBadKey. One of another type is an error. Counters that it creates expire after CounterIdle. Errors:
+// ErrInvalid, ErrUnavailable. ctx bounds the call.
 func (i *Inspector) RaiseCounters(ctx context.Context, floors []Floor) (raised int, err error) {
 	for _, f := range floors {
 		if err := checkResource(f.Resource); err != nil {
@@ -89,7 +90,8 @@ func (i *Inspector) RaiseCounters(ctx context.Context, floors []Floor) (raised i
 
 func (i *Inspector) raiseAt(ctx context.Context, client redis.UniversalClient, floors []Floor, below []bool) error {
 	script := newScript(raiseLua)
-	send := func(at []int, evaluate func(p redis.Pipeliner, keys []string, args ...any) *redis.Cmd) (unknown []int, err error) {
+	send := func(at []int,
+		evaluate func(p redis.Pipeliner, keys []string, args ...any) *redis.Cmd) (unknown []int, err error) {
 		replies := make([]*redis.Cmd, len(at))
 		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			for r, f := range at {

@@ -48,8 +48,8 @@ type anchor struct {
 // ttl returns how long after a.sent a grant ends. ok means that the grant may be trusted before the server is asked.
 //
 // Invariant: the server keeps the grant until a.sent + ttl, by a clock of our rate. That rests on the same server, and
-// on the time that it says has passed since it answered. A server that was exchanged or restarted, or whose clock stepped
-// back or is ahead of ours by more than a drift, is asked first. So is one whose message took so long that the
+// on the time that it says has passed since it answered. A server that was exchanged or restarted, or whose clock
+// stepped back or is ahead of ours by more than a drift, is asked first. So is one whose message took so long that the
 // confirmation may come too late.
 func (a anchor) ttl(g handed, now clock.Instant) (ttl time.Duration, ok bool) {
 	elapsed, _ := now.Since(a.sent)
@@ -63,8 +63,8 @@ func (a anchor) ttl(g handed, now clock.Instant) (ttl time.Duration, ok bool) {
 	return ttl, trusted(ttl)-elapsed >= max(kept/2, 4*late)
 }
 
-// takeOver makes a lease of a grant that a release has made in a waiter's name. It returns nil if the grant is over; the
-// waiter then waits on under another name, because this one is used up.
+// takeOver makes a lease of a grant that a release has made in a waiter's name. It returns nil if the grant is over;
+// the waiter then waits on under another name, because this one is used up.
 func (m *Manager) takeOver(ctx context.Context, r *request, me *waiter, g handed) *Lease {
 	now := m.opts.clock.now()
 	asked := *r
@@ -102,8 +102,8 @@ func (m *Manager) confirmFirst(ctx context.Context, r *request, g handed) bool {
 	return pending == nil && err == nil && answer == replyRenewed
 }
 
-// confirm makes the server keep a lease that was handed over for as long as was asked for. If there is no answer in half
-// of the time that is left, the keeper goes on, over another connection, until the lease is over.
+// confirm makes the server keep a lease that was handed over for as long as was asked for. If there is no answer in
+// half of the time that is left, the keeper goes on, over another connection, until the lease is over.
 func (l *Lease) confirm() {
 	start := l.now()
 	ttl, _ := l.nextTTL()
@@ -118,8 +118,8 @@ func (l *Lease) confirm() {
 	_ = l.renewed(start, ttl, answer, err)
 }
 
-// nameRequest puts a waiter's name into its request. The "+" means that a release may grant it the lease. A waiter whom no
-// message can reach yet goes without it: the release would draw a token for it and find that nobody has heard of it.
+// nameRequest puts a waiter's name into its request. The "+" means that a release may grant it the lease. A waiter whom
+// no message can reach yet goes without it: the release would draw a token for it and find that nobody has heard of it.
 func (m *Manager) nameRequest(r *request, me *waiter) {
 	r.waiterNonce, r.waiter, r.holds = me.nonce, me.id+m.subscriber.id, new(atomic.Bool)
 	if r.floor == 0 && m.backend.handsOver() && m.subscriber.listening() {

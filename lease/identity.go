@@ -112,7 +112,10 @@ func askForRunID(ctx context.Context, client redis.UniversalClient) (string, err
 
 // passing reports whether a refusal is temporary.
 func passing(refusal error) bool {
-	for _, prefix := range []string{"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "ERR max number of clients"} {
+	for _, prefix := range []string{
+		"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+		"ERR max number of clients",
+	} {
 		if redis.HasErrorPrefix(refusal, prefix) {
 			return true
 		}

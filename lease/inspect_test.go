@@ -59,7 +59,8 @@ func TestInspectorTellsEachStandingAndNoSecret(t *testing.T) {
 	b.rdb.Set(t.Context(), key("eternal"), strings.Repeat("a", 32)+" 1 x", 0)
 	b.rdb.LPush(t.Context(), key("list"), "x")
 	for r, want := range map[string]lease.Standing{
-		"free": lease.Free, "reserved": lease.Reserved, "called": lease.Reserved, "foreign": lease.Foreign, "huge": lease.Foreign,
+		"free": lease.Free, "reserved": lease.Reserved, "called": lease.Reserved,
+		"foreign": lease.Foreign, "huge": lease.Foreign,
 		"eternal": lease.Foreign, "list": lease.Foreign,
 	} {
 		if got := look(t, i, r); got.Standing != want || got.Token != 0 {
@@ -88,7 +89,8 @@ func TestInspectorScansByName(t *testing.T) {
 	if err != nil || !more || len(got) != 3 {
 		t.Errorf("%q, %v, %v", got, more, err)
 	}
-	if got, _, err := inspector(t, b.prefix[:len(b.prefix)-1]+"*", b.rdb).Scan(t.Context(), 100); err != nil || len(got) > 0 {
+	got, _, err = inspector(t, b.prefix[:len(b.prefix)-1]+"*", b.rdb).Scan(t.Context(), 100)
+	if err != nil || len(got) > 0 {
 		t.Errorf("a prefix with a star found %q, %v", got, err)
 	}
 }
@@ -129,7 +131,14 @@ func TestRaiseCountersNeverLowers(t *testing.T) {
 	b := setup(t, lease.Options{})
 	i := inspector(t, b.prefix, b.rdb)
 	key := func(r string) string { return b.prefix + ":{" + r + "}:token" }
-	for r, value := range map[string]string{"below": "9", "zero": "0", "at": "10", "above": "11", "bad": "x", "far": "9007199254740993"} {
+	for r, value := range map[string]string{
+		"below": "9",
+		"zero":  "0",
+		"at":    "10",
+		"above": "11",
+		"bad":   "x",
+		"far":   "9007199254740993",
+	} {
 		b.rdb.Set(t.Context(), key(r), value, time.Hour)
 	}
 	floors := []lease.Floor{
@@ -225,7 +234,8 @@ func TestInspectorOverAQuorum(t *testing.T) {
 	defer func() { _ = l.Release(context.Background()) }()
 	key := "p:{r}:lease"
 	eventually(t, "a share on each server", func() bool { // a majority is enough to hold it
-		return !slices.ContainsFunc(servers, func(s redis.UniversalClient) bool { return s.Exists(t.Context(), key).Val() == 0 })
+		return !slices.ContainsFunc(servers,
+			func(s redis.UniversalClient) bool { return s.Exists(t.Context(), key).Val() == 0 })
 	})
 	servers[0].Del(t.Context(), key)
 	if got := look(t, i, "r"); got.Standing != lease.Held || got.Token != l.Token() || got.Left < 30*time.Second {

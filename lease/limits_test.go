@@ -115,7 +115,10 @@ func TestCase26_SettingsThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lease.Options{})
 	const ttl = time.Second
-	for _, every := range []time.Duration{-1, -time.Second, ttl, 2 * ttl, ttl - lease.DriftMargin(ttl), math.MinInt64, math.MaxInt64} {
+	for _, every := range []time.Duration{
+		-1, -time.Second, ttl, 2 * ttl, ttl - lease.DriftMargin(ttl),
+		math.MinInt64, math.MaxInt64,
+	} {
 		_, err := b.m.TryAcquire(t.Context(), "r", ttl, &lease.AcquireOptions{RenewEvery: every})
 		wantErr(t, err, lease.ErrInvalid)
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 // TryAcquireAll asks for the leases of several resources, once, with the same TTL and options. The requests travel
-// together: over a single server in one round trip and in one call of a script for each 128, over a cluster in one round
-// trip to each server. A resource that is not simply free is then asked for by itself. It returns one result for each
-// resource, in the order of resources: leases[i] is nil if errs[i] is not. It waits for nobody, so the caller decides
-// whether to keep what was granted beside what was not; [ReleaseAll] gives it back.
+// together: over a single server in one round trip and in one call of a script for each 128, over a cluster in one
+// round trip to each server. A resource that is not simply free is then asked for by itself. It returns one result for
+// each resource, in the order of resources: leases[i] is nil if errs[i] is not. It waits for nobody, so the caller
+// decides whether to keep what was granted beside what was not; [ReleaseAll] gives it back.
 //
 // The errors are those of [Manager.TryAcquire]. If one of the arguments is invalid, or a resource is named twice,
 // nothing is sent and all errors are ErrInvalid. ctx bounds the call and supplies the values of the leases' contexts.

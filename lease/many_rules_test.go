@@ -75,7 +75,8 @@ func grantedDifferently(t *testing.T, old, changed string) (differences []string
 			key, counter := lease.KeysOf(b.prefix, name)
 			about := fmt.Sprint(": counter ", b.rdb.Type(t.Context(), counter).Val(), " ", b.rdb.Get(t.Context(), counter).Val())
 			if leases[i] != nil {
-				about += fmt.Sprint(", expires ", b.pttl(t, counter) > 47*time.Hour, " with the lease ", b.pttl(t, key) > 50*time.Second)
+				about += fmt.Sprint(", expires ", b.pttl(t, counter) > 47*time.Hour, " with the lease ",
+					b.pttl(t, key) > 50*time.Second)
 			}
 			lines[way][i] += about
 		}
@@ -107,7 +108,8 @@ func TestManyInOneCallWithoutOneOfItsConditions(t *testing.T) {
 		"no foreign counter":           {"if redis.call('EXISTS', counter) == 0 then token = '1' end", "token = '1'"},
 		"exact numbers":                {"#last[i] <= 15 and", ""},
 		"a good counter":               {"string.find(last[i], '^[1-9]%d*$')", "tonumber(last[i])"},
-		"the idle time":                {"redis.call('SET', counter, token, 'PX', idle)", "redis.call('SET', counter, token)"},
+		"the idle time": {"redis.call('SET', counter, token, 'PX', idle)",
+			"redis.call('SET', counter, token)"},
 	} {
 		t.Run(condition, func(t *testing.T) {
 			t.Parallel()
@@ -203,8 +205,8 @@ func TestACallForManyThatFailsInTheMiddle(t *testing.T) {
 	}
 }
 
-// A caller that leaves while go-redis repeats its call leaves nothing behind. The second try has left out what the first
-// was granted, and nobody asks for these leases alone any more.
+// A caller that leaves while go-redis repeats its call leaves nothing behind. The second try has left out what the
+// first was granted, and nobody asks for these leases alone any more.
 func TestACallForManyThatIsRepeatedAsItsCallerLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lease.Options{})

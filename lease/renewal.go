@@ -192,8 +192,8 @@ func (l *Lease) woken() (renew bool) {
 	return renew
 }
 
-// renews reports whether the keeper renews the lease. One that was handed over has to be confirmed at least. Called with
-// mu held.
+// renews reports whether the keeper renews the lease. One that was handed over has to be confirmed at least. Called
+// with mu held.
 func (l *Lease) renews() bool { return l.every > 0 || l.unconfirmed > 0 }
 
 // stalled reports whether the work has not reported progress in time. Called with mu held.

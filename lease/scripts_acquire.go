@@ -46,8 +46,8 @@ func (s *scripts) acquire(ctx context.Context, r *request) (g grant, pending fun
 	return g, nil, err
 }
 
-// acquireWhole makes the call, in a batch where there is a batcher, and returns once it has ended. If ctx ends before it
-// is sent, it is not made.
+// acquireWhole makes the call, in a batch where there is a batcher, and returns once it has ended. If ctx ends before
+// it is sent, it is not made.
 func (s *scripts) acquireWhole(ctx context.Context, r *request) (grant, error) {
 	if s.batcher == nil {
 		return s.runAcquire(ctx, r)

@@ -17,12 +17,12 @@ import (
 // from everybody else: a fraction of a millisecond.
 const manyInOne = 128
 
-// inOneCall reports whether n resources can be asked for in one call of a script. In a cluster their keys are on several
-// servers, and a confirmation covers one grant.
+// inOneCall reports whether n resources can be asked for in one call of a script. In a cluster their keys are on
+// several servers, and a confirmation covers one grant.
 //
-// Invariant: acquire and release alone hold the rules. The scripts for several resources do their simplest case and leave
-// out all else. What they leave out is then asked for under the same nonce, and so is everything if the server refuses
-// such a call, perhaps in the middle: acquire finds what that nonce was granted.
+// Invariant: acquire and release alone hold the rules. The scripts for several resources do their simplest case and
+// leave out all else. What they leave out is then asked for under the same nonce, and so is everything if the server
+// refuses such a call, perhaps in the middle: acquire finds what that nonce was granted.
 func (s *scripts) inOneCall(n int) bool { return n > 1 && s.batcher != nil && !s.durability.asked() }
 
 func (s *scripts) sendAcquireAll(ctx context.Context, all []*request) []future[grant] {
@@ -138,8 +138,8 @@ func (s *scripts) acquireAllCommand(all []*request) []any {
 	return append(command, nonces, s.ttlArgument(all[0].ttl), label, s.idle)
 }
 
-// grantedAll reads the reply of acquire_all, and asks acquire about each resource that it left out. It asks about all of
-// them if the server refused the call: then acquire says why, and finds what was granted before.
+// grantedAll reads the reply of acquire_all, and asks acquire about each resource that it left out. It asks about all
+// of them if the server refused the call: then acquire says why, and finds what was granted before.
 func (s *scripts) grantedAll(ctx context.Context, p *scriptCall, all []*request) (grants []grant, errs []error) {
 	grants, errs = make([]grant, len(all)), make([]error, len(all))
 	rest, _ := p.reply.(string)

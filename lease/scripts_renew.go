@@ -10,7 +10,8 @@ import (
 )
 
 func (s *scripts) runReissue(ctx context.Context, id ident, fence token.Token) (string, token.Token, error) {
-	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter}, id.secret, fence.String(), s.idle).
+	reply, err := s.reissue.Run(ctx, s.client, []string{id.keys.lease, id.keys.counter},
+		id.secret, fence.String(), s.idle).
 		Slice()
 	if err != nil {
 		return "", 0, s.failed(ctx, "reissue", id.resource, err)

@@ -61,7 +61,8 @@ func TestACallEndsWithItsContextThoughSubscribingHangs(t *testing.T) {
 func TestNoTokenIsDrawnForAWaiterThatCannotHearOfIt(t *testing.T) {
 	t.Parallel()
 	dialer := newSlowDialer()
-	p := setupProxied(t, lease.Options{PollEvery: 20 * time.Millisecond}, func(o *redis.Options) { o.Dialer = dialer.dial })
+	p := setupProxied(t, lease.Options{PollEvery: 20 * time.Millisecond},
+		func(o *redis.Options) { o.Dialer = dialer.dial })
 	defer close(dialer.resume)
 	holder := p.acquire(t, "r", time.Minute, nil)
 	got := make(chan *lease.Lease, 1)

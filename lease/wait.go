@@ -166,8 +166,8 @@ func (m *Manager) jitter() time.Duration {
 	return time.Duration(float64(m.opts.PollEvery) * (0.5 + rand.Float64()))
 }
 
-// pause waits until it is time to look: when the timer fires or when the waiter is notified. ok means that the waiter was
-// granted the lease.
+// pause waits until it is time to look: when the timer fires or when the waiter is notified. ok means that the waiter
+// was granted the lease.
 func (m *Manager) pause(ctx context.Context, me *waiter, wait time.Duration) (g handed, ok bool) {
 	due := make(chan struct{}, 1)
 	t := m.opts.clock.afterFunc(wait, func() {

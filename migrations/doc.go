@@ -21,12 +21,12 @@
 // # How
 //
 // The migration lock is an advisory lock of the transaction. The first statement of every section of every migration
-// takes it, by calling the function fencepost.begin_migration. So the lock lives exactly as long as the transaction that
-// does the work: nothing has to be released, and the lock needs no connection of its own. Under the lock the function
-// checks whether another migrator has applied the version meanwhile. If so, it ends the section with SQLSTATE ZF100,
-// which the runner counts as success. Then it sets a short lock_timeout, because a session that queues for a table lock
-// blocks every session behind it. A statement_timeout of the session or role still applies, also to the wait for the
-// migration lock.
+// takes it, by calling the function fencepost.begin_migration. So the lock lives exactly as long as the transaction
+// that does the work: nothing has to be released, and the lock needs no connection of its own. Under the lock the
+// function checks whether another migrator has applied the version meanwhile. If so, it ends the section with SQLSTATE
+// ZF100, which the runner counts as success. Then it sets a short lock_timeout, because a session that queues for a
+// table lock blocks every session behind it. A statement_timeout of the session or role still applies, also to the wait
+// for the migration lock.
 //
 // The schema, the version table (fencepost.goose_version) and that function cannot be a migration, because goose needs
 // the table before the first migration and after the last. Up creates them under the lock, outside of goose, and Down
@@ -36,8 +36,8 @@
 //
 // Up and Down run as the role that owns the schema fencepost. The first Up creates the schema, and needs CREATE on the
 // database for that, unless the schema exists already. A program that only finds everything applied needs USAGE on the
-// schema and SELECT on fencepost.goose_version, which fencepost.grant_application grants. To every other role Up returns
-// an error (SQLSTATE 42501) that names the role that has to migrate.
+// schema and SELECT on fencepost.goose_version, which fencepost.grant_application grants. To every other role Up
+// returns an error (SQLSTATE 42501) that names the role that has to migrate.
 //
 // Workers need what fencepost.grant_application grants: USAGE on the schema, EXECUTE on some functions, and SELECT on
 // the version table, but on no other table. The owner of a table needs what fencepost.grant_owner grants, in order to

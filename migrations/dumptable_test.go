@@ -184,7 +184,8 @@ func TestCase48_ANumberIsMetInAFreshCluster(t *testing.T) {
 	mustExec(
 		t,
 		db,
-		`DO $$ BEGIN WHILE lo_creat(-1)::bigint <> (SELECT relid::oid::bigint - 1 FROM fencepost.protected) LOOP END LOOP; END $$`,
+		`DO $$ BEGIN WHILE lo_creat(-1)::bigint <> (SELECT relid::oid::bigint - 1
+			FROM fencepost.protected) LOOP END LOOP; END $$`,
 		`CREATE TABLE app.innocent (id bigint PRIMARY KEY, last_fencing_token bigint NOT NULL DEFAULT 0)`,
 	)
 	if value[int64](t, db, `SELECT 'app.innocent'::regclass::oid`) != number {

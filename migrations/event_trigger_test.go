@@ -11,7 +11,8 @@ import (
 // names its table without a schema, as it finds it by the database's search_path.
 const audited = `CREATE SCHEMA ops;
 	CREATE TABLE ops.audit_log (tag text);
-	CREATE FUNCTION ops.audit() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit_log VALUES (tg_tag); END';
+	CREATE FUNCTION ops.audit() RETURNS event_trigger
+		LANGUAGE plpgsql AS 'BEGIN INSERT INTO audit_log VALUES (tg_tag); END';
 	CREATE EVENT TRIGGER audit ON ddl_command_end EXECUTE FUNCTION ops.audit();
 	DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = "$user", public, ops', current_database()); END $$`
 

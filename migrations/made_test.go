@@ -37,7 +37,8 @@ func TestEachMigrationIsKnownByNamesOfItsOwn(t *testing.T) {
 	up(t, db, nil)
 	slices.Sort(all)
 	const standing = `SELECT string_agg(DISTINCT o.name, ' ' ORDER BY o.name) FROM (
-		SELECT c.relname::text COLLATE "C" FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace AND c.relkind IN ('r', 'v')
+		SELECT c.relname::text COLLATE "C" FROM pg_class AS c WHERE c.relnamespace = 'fencepost'::regnamespace
+			AND c.relkind IN ('r', 'v')
 		UNION ALL SELECT f.proname::text FROM pg_proc AS f WHERE f.pronamespace = 'fencepost'::regnamespace) AS o (name)
 		WHERE o.name NOT IN ('goose_version', 'begin_migration')`
 	if got, want := value[string](t, db, standing), strings.Join(all, " "); got != want {

@@ -122,7 +122,8 @@ func TestOnlyTheOwnerMayBeginAMigration(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))
 	up(t, db, nil)
-	const open = `SELECT string_agg(p.proname, ',') FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+	const open = `SELECT string_agg(p.proname, ',')
+		FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 		WHERE p.pronamespace = 'fencepost'::regnamespace AND a.grantee = 0`
 	if got := value[sql.NullString](t, db, open); got.Valid {
 		t.Errorf("everybody may call %s", got.String)
@@ -143,7 +144,8 @@ func TestArgumentsThatCannotBeRight(t *testing.T) {
 		"to below zero":     {To: -1},
 		"nil migration":     {Also: []*goose.Migration{nil}},
 		"library's version": {Also: []*goose.Migration{goose.NewGoMigration(migrations.FirstAlso-1, inTx, nil)}},
-		"version twice":     {Also: []*goose.Migration{goose.NewGoMigration(2000, inTx, nil), goose.NewGoMigration(2000, nil, nil)}},
+		"version twice": {Also: []*goose.Migration{goose.NewGoMigration(2000, inTx, nil),
+			goose.NewGoMigration(2000, nil, nil)}},
 		"up outside a tx":   {Also: []*goose.Migration{goose.NewGoMigration(2000, outside, nil)}},
 		"down outside a tx": {Also: []*goose.Migration{goose.NewGoMigration(2000, nil, outside)}},
 		"SQL file":          {Also: []*goose.Migration{{Type: goose.TypeSQL, Version: 2000, Source: "2000_x.sql"}}},

@@ -96,7 +96,8 @@ func TestCase08_DownRefusesWhileATableIsProtected(t *testing.T) {
 		db,
 		`SELECT fencepost.protect('public.accounts', 'default', 'account:', '{id}')`,
 		`CREATE TABLE public.stray (id int)`,
-		`CREATE TRIGGER "~fencepost_truncate" BEFORE TRUNCATE ON public.stray EXECUTE FUNCTION fencepost.refuse_truncate('enforce')`,
+		`CREATE TRIGGER "~fencepost_truncate" BEFORE TRUNCATE ON public.stray
+			EXECUTE FUNCTION fencepost.refuse_truncate('enforce')`,
 	)
 	opts := withColumn(t)
 	_, err := migrations.Down(t.Context(), db, opts)
@@ -183,7 +184,8 @@ func protectHostile(t *testing.T, mode string, table migrations.Table) {
 	key := "k" + strings.TrimSuffix(table.Column, "n")
 	err := db.QueryRowContext(t.Context(), `SELECT format('CREATE TABLE public.y (n int); CREATE SCHEMA %1$I;
 			CREATE TABLE %1$I.%2$I (%3$I text PRIMARY KEY); INSERT INTO %1$I.%2$I VALUES (''a'')', $1::text, $2::text, $3::text),
-		format('UPDATE %1$I.%2$I SET %3$I = %3$I', $1::text, $2::text, $3::text)`, table.Schema, table.Name, key).Scan(&create, &write)
+		format('UPDATE %1$I.%2$I SET %3$I = %3$I', $1::text, $2::text, $3::text)`,
+		table.Schema, table.Name, key).Scan(&create, &write)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +268,8 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	}
 	for range 2 {
 		up(t, db, opts)
-		const wanted = "begin_incarnation,claim,claim_all,claim_marked,claim_now,draw,draw_marked,enter,enter_all,enter_marked,guard,mark,once_begin,once_end,once_look,once_purge,protection_rule,settle"
+		const wanted = "begin_incarnation,claim,claim_all,claim_marked,claim_now,draw,draw_marked," +
+			"enter,enter_all,enter_marked,guard,mark,once_begin,once_end,once_look,once_purge,protection_rule,settle"
 		if functions, tables := rights(app); functions.String != wanted || tables != 1 {
 			t.Errorf("the application may call %s, and use %d tables", functions.String, tables)
 		}
@@ -287,7 +290,8 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []migrations.Roles{{Applications: []string{""}}, {Owners: []string{"a\x00"}}, {Operators: []string{""}}} {
+	for _, bad := range []migrations.Roles{{Applications: []string{""}}, {Owners: []string{"a\x00"}},
+		{Operators: []string{""}}} {
 		if _, err := migrations.Grant(1001, bad); !errors.Is(err, migrations.ErrInvalid) {
 			t.Errorf("%v: %v, want ErrInvalid", bad, err)
 		}

@@ -68,7 +68,10 @@ func TestCase35_ADumpWithoutPrivilegesOpensNothing(t *testing.T) {
 	}
 	mustExec(t, anybody, `SET fencepost.bypass = 'x'`)
 	wantStates(t, anybody, "ZF004", pass...)
-	for _, line := range []string{"fencepost.bypass(text): PUBLIC may EXECUTE", "fencepost.refuse_write", "fencepost.protection_"} {
+	for _, line := range []string{
+		"fencepost.bypass(text): PUBLIC may EXECUTE",
+		"fencepost.refuse_write", "fencepost.protection_",
+	} {
 		if wrong := wrongRights(t, db); !strings.Contains(wrong, line) {
 			t.Errorf("%q is not among\n%s", line, wrong)
 		}

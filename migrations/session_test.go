@@ -124,7 +124,8 @@ func TestSearchPathDoesNotMatter(t *testing.T) {
 		CREATE DOMAIN decoy.text AS pg_catalog.text CHECK (false); CREATE DOMAIN decoy.uuid AS pg_catalog.uuid CHECK (false);
 		CREATE DOMAIN decoy.timestamptz AS pg_catalog.timestamptz CHECK (false);
 		CREATE FUNCTION decoy.begin_migration(bigint, boolean) RETURNS void LANGUAGE sql AS 'SELECT 1/0';
-		CREATE FUNCTION decoy.set_config(pg_catalog.text, pg_catalog.text, boolean) RETURNS pg_catalog.text LANGUAGE sql AS 'SELECT NULL::pg_catalog.text';
+		CREATE FUNCTION decoy.set_config(pg_catalog.text, pg_catalog.text, boolean) RETURNS pg_catalog.text
+			LANGUAGE sql AS 'SELECT NULL::pg_catalog.text';
 		CREATE FUNCTION decoy.pg_advisory_xact_lock(int, int) RETURNS void LANGUAGE sql AS '';
 		CREATE FUNCTION decoy.to_regclass(pg_catalog.text) RETURNS regclass LANGUAGE sql AS 'SELECT NULL::regclass';
 		CREATE FUNCTION decoy.octet_length(pg_catalog.text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT -1';

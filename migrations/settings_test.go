@@ -17,9 +17,18 @@ func TestSettingsOfASessionDoNotMatter(t *testing.T) {
 	t.Parallel()
 	rule := accountsRule(`account"\:`)
 	for setting, value := range map[string]string{
-		"quote_all_identifiers": "on", "standard_conforming_strings": "off", "bytea_output": "escape", "transform_null_equals": "on",
-		"check_function_bodies": "off", "array_nulls": "off", "row_security": "off", "default_transaction_isolation": "serializable",
-		"datestyle": "German", "intervalstyle": "iso_8601", "search_path": "public, pg_catalog", "plpgsql.variable_conflict": "use_column",
+		"quote_all_identifiers":         "on",
+		"standard_conforming_strings":   "off",
+		"bytea_output":                  "escape",
+		"transform_null_equals":         "on",
+		"check_function_bodies":         "off",
+		"array_nulls":                   "off",
+		"row_security":                  "off",
+		"default_transaction_isolation": "serializable",
+		"datestyle":                     "German",
+		"intervalstyle":                 "iso_8601",
+		"search_path":                   "public, pg_catalog",
+		"plpgsql.variable_conflict":     "use_column",
 	} {
 		for name, made := range map[string]bool{"made under it": true, "looked at under it": false} {
 			t.Run(setting+", "+name, func(t *testing.T) {

@@ -12,9 +12,9 @@
 // # Names of resources
 //
 // A resource's name may identify a customer, and there may be millions of them. So no metric and no span has it, nor
-// the text of an error, which may contain it, unless [Options].SpanResources or [Options].MetricResource say so. A token
-// is an attribute of spans alone, as a string of decimal digits: readers that treat numbers as doubles lose digits above
-// 2^53.
+// the text of an error, which may contain it, unless [Options].SpanResources or [Options].MetricResource say so. A
+// token is an attribute of spans alone, as a string of decimal digits: readers that treat numbers as doubles lose
+// digits above 2^53.
 //
 // # Time
 //

@@ -102,7 +102,8 @@ func TestACellThatTakesTooLongIsNamed(t *testing.T) {
 	found, err := compare.RunCells(t.Context(), o, url, []compare.Cell{cell})
 	if err == nil || len(found.Cells) != 0 {
 		t.Errorf("%d cells came of no time at all", len(found.Cells))
-	} else if text := err.Error(); !strings.HasPrefix(text, "cell for-update, batch, none: ") || !strings.Contains(text, "not done within 2ns") {
+	} else if text := err.Error(); !strings.HasPrefix(text, "cell for-update, batch, none: ") ||
+		!strings.Contains(text, "not done within 2ns") {
 		t.Errorf("got %q", text)
 	}
 	wantNothingLeft(t, url)

@@ -54,7 +54,10 @@ func (s *stage) build(ctx context.Context) error {
 		TTL:      ttl,
 	}
 	s.tally = worker.NewTally()
-	for _, step := range []func(context.Context) error{s.makeDatabase, s.takeRedis, s.makeWays, s.prepareFault, s.startWorkers} {
+	for _, step := range []func(context.Context) error{
+		s.makeDatabase, s.takeRedis, s.makeWays,
+		s.prepareFault, s.startWorkers,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}

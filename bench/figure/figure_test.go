@@ -48,7 +48,8 @@ func TestVerdicts(t *testing.T) {
 func TestJSONFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "figures.json")
-	for _, figures := range [][]figure.Figure{nil, {of(1.5), of(1.5).Should(figure.Below, 1)}} { // the second replaces the first
+	// the second replaces the first
+	for _, figures := range [][]figure.Figure{nil, {of(1.5), of(1.5).Should(figure.Below, 1)}} {
 		if err := figure.JSONFile(path, figures); err != nil {
 			t.Fatal(err)
 		}

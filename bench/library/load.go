@@ -58,7 +58,8 @@ func loadByHand(ctx context.Context, s Servers, table string, pass int) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"staging"}, []string{"id", "value"}, loadSource(s.Rows, pass)); err != nil {
+		_, err = tx.CopyFrom(ctx, pgx.Identifier{"staging"}, []string{"id", "value"}, loadSource(s.Rows, pass))
+		if err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `INSERT INTO `+table+` (id, value) SELECT id, value FROM staging

@@ -14,9 +14,9 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
-// The names of what the library's calls send, sent by hand: with the plain clients, without deadlines, renewals, retries,
-// events or a check of what came back, and without the check that goes with COMMIT. What the library's own code costs is
-// above it, and what the protocol costs is below it.
+// The names of what the library's calls send, sent by hand: with the plain clients, without deadlines, renewals,
+// retries, events or a check of what came back, and without the check that goes with COMMIT. What the library's own
+// code costs is above it, and what the protocol costs is below it.
 const (
 	sentDoName      = "what Store.Do sends, by hand"
 	sentLockedName  = "what AdvisoryTx.Do sends, by hand"
@@ -45,7 +45,8 @@ type sender struct {
 }
 
 func newSender(s Servers, pair recordedPair, name string) *sender {
-	return &sender{servers: s, resource: s.Name + ":" + name, acquire: pair.acquire.of(name), release: pair.release.of(name)}
+	return &sender{servers: s, resource: s.Name + ":" + name, acquire: pair.acquire.of(name),
+		release: pair.release.of(name)}
 }
 
 // leased makes a call between the two scripts of a lease.

@@ -148,8 +148,10 @@ func makeShared(ctx context.Context, s Servers, name string) (fence.Table, error
 		`CREATE SCHEMA IF NOT EXISTS ` + s.Schema,
 		`CREATE TABLE ` + t.String() + ` (
 			worker bigint, id bigint, value text NOT NULL,
-			last_fencing_token bigint NOT NULL DEFAULT 0 CHECK (last_fencing_token >= 0), PRIMARY KEY (worker, id)) WITH (fillfactor = 50)`,
-		fmt.Sprintf(`INSERT INTO %s (worker, id, value) SELECT i %% %d, i, '0' FROM generate_series(0, %d) AS i`, t, Workers, rowCount-1),
+			last_fencing_token bigint NOT NULL DEFAULT 0 CHECK (last_fencing_token >= 0), PRIMARY KEY (worker, id))
+			WITH (fillfactor = 50)`,
+		fmt.Sprintf(`INSERT INTO %s (worker, id, value) SELECT i %% %d, i, '0' FROM generate_series(0, %d) AS i`,
+			t, Workers, rowCount-1),
 		`VACUUM ANALYZE ` + t.String(),
 	} {
 		if _, err := s.Pool.Exec(ctx, sql); err != nil {

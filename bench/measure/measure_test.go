@@ -233,10 +233,11 @@ func TestACandidateMayCountMoreAndWorkMore(t *testing.T) {
 	t.Parallel()
 	var asked []int
 	candidate := func(name string, workers, each int) measure.Candidate {
-		return measure.Candidate{Name: name, Workers: workers, Each: each, Worker: func(worker int) func(context.Context) error {
-			asked = append(asked, worker)
-			return func(ctx context.Context) error { <-ctx.Done(); return nil }
-		}}
+		return measure.Candidate{Name: name, Workers: workers, Each: each,
+			Worker: func(worker int) func(context.Context) error {
+				asked = append(asked, worker)
+				return func(ctx context.Context) error { <-ctx.Done(); return nil }
+			}}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -42,8 +42,8 @@ func sameFigure(a, b figure.Figure) bool {
 	return a.Name == b.Name && a.Against == b.Against && a.Unit == b.Unit
 }
 
-// Table returns the figures as a table. Allocations are in the row of the rate that they belong to; their bytes are left
-// out.
+// Table returns the figures as a table. Allocations are in the row of the rate that they belong to; their bytes are
+// left out.
 func Table(figures []figure.Figure) string {
 	var b strings.Builder
 	b.WriteString("| figure | value | ratio | target | met | allocations | to |\n")
@@ -65,7 +65,8 @@ func Table(figures []figure.Figure) string {
 
 // isCount reports whether a figure belongs to the row of another.
 func isCount(f figure.Figure) bool {
-	return strings.HasPrefix(f.Unit, "allocs/") || strings.HasPrefix(f.Unit, "bytes/") && strings.HasSuffix(f.Name, ": bytes")
+	return strings.HasPrefix(f.Unit, "allocs/") || strings.HasPrefix(f.Unit, "bytes/") &&
+		strings.HasSuffix(f.Name, ": bytes")
 }
 
 // side is on which side of its target a ratio is wanted: rates should be high, and all else low.

@@ -3,9 +3,9 @@
 // A [Relay] is a TCP relay on 127.0.0.1 that passes on each byte a fixed time after its arrival, in both directions. It
 // delays and does not throttle: bytes that arrive while others are under way do not wait for them.
 //
-// The relay of internal/faults is for faults: it waits before it reads on, so what is pipelined would wait once for each
-// piece. On Linux, Go's own timers are late by up to a millisecond in a process that is otherwise idle, which is more
-// than the delays that are wanted here; so this package asks the kernel for its timers.
+// The relay of internal/faults is for faults: it waits before it reads on, so what is pipelined would wait once for
+// each piece. On Linux, Go's own timers are late by up to a millisecond in a process that is otherwise idle, which is
+// more than the delays that are wanted here; so this package asks the kernel for its timers.
 package relay
 
 import (
@@ -42,7 +42,8 @@ func Start(upstream string, delay time.Duration) (*Relay, error) {
 // Addr returns the relay's own address as host:port.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// Close ends the relay with all its connections, and returns once its goroutines have ended. A second call does nothing.
+// Close ends the relay with all its connections, and returns once its goroutines have ended. A second call does
+// nothing.
 func (r *Relay) Close() {
 	_ = r.listener.Close() // fails if it was closed before
 	r.mu.Lock()

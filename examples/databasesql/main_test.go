@@ -25,7 +25,8 @@ func openDB(t *testing.T, driver, url string) *sql.DB {
 // account reads the balance and the token of the account. Both are 0 if it does not exist.
 func account(t *testing.T, db *sql.DB) (balance, tok int64) {
 	t.Helper()
-	err := db.QueryRowContext(t.Context(), `SELECT coalesce(sum(balance), 0), coalesce(max(last_fencing_token), 0) FROM shop.account`).
+	err := db.QueryRowContext(t.Context(),
+		`SELECT coalesce(sum(balance), 0), coalesce(max(last_fencing_token), 0) FROM shop.account`).
 		Scan(&balance, &tok)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@ func TestPlainPsqlIsRefusedOnceOvertaken(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "story.sh")
 		cmd.Env = append(os.Environ(), "DATABASE_URL="+url, "PSQL="+client(t))
 		out, err := cmd.CombinedOutput()
-		const want = "first: deposited 10\nsecond: took over, deposited 5\nfirst: refused as stale\nwithout a claim: refused\n"
+		const want = "first: deposited 10\nsecond: took over, deposited 5\n" +
+			"first: refused as stale\nwithout a claim: refused\n"
 		if err != nil || string(out) != want {
 			t.Fatalf("%v, and it printed\n%s", err, out)
 		}

@@ -57,7 +57,8 @@ func TestTheExportedAPIIsTheRecordedOne(t *testing.T) {
 			recorded := strings.Split(strings.TrimSpace(string(text)), "\n")
 			if changes := difference(recorded, got); len(changes) > 0 {
 				t.Errorf("%s exports something else than internal/lint/%s says (- gone, + new):\n%s\n"+
-					"If this is meant: go test ./internal/lint -run TestTheExportedAPI -update", path, file, strings.Join(changes, "\n"))
+					"If this is meant: go test ./internal/lint -run TestTheExportedAPI -update", path,
+					file, strings.Join(changes, "\n"))
 			}
 		})
 	}

@@ -47,7 +47,10 @@ func shipped() map[string][]string {
 	}
 	// The PostgreSQL side, on which fence and the root package both build. Each may import those above it.
 	var lower []string
-	for _, name := range []string{"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgbatch", "pgcommit", "pgledger"} {
+	for _, name := range []string{
+		"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow",
+		"pgbatch", "pgcommit", "pgledger",
+	} {
 		packages[module+"/internal/"+name] = of(append(lower[:len(lower):len(lower)], "encoding")...)
 		lower = append(lower, name)
 	}

@@ -1,7 +1,7 @@
 package model
 
-// live reports whether the next worker can claim once faults have ended: one node takes writes, the leases have run out,
-// and open transactions have ended. It asks that node, claims, and if it is refused exchanges its token once.
+// live reports whether the next worker can claim once faults have ended: one node takes writes, the leases have run
+// out, and open transactions have ended. It asks that node, claims, and if it is refused exchanges its token once.
 func (s *search) live(at state) bool {
 	if s.rules.NoClaim {
 		return true

@@ -93,7 +93,8 @@ func (s *search) begin(at state, w int) {
 	me := at.workers[w]
 	after := at
 	after.workers[w].phase = writing
-	if unguarded := s.rules.NoGuard || s.rules.NoClaim; !unguarded && (at.fenceToken != me.token || at.fenceNonce != at.nonce(w)) {
+	unguarded := s.rules.NoGuard || s.rules.NoClaim
+	if !unguarded && (at.fenceToken != me.token || at.fenceNonce != at.nonce(w)) {
 		after.workers[w].phase = finished
 		s.to(after, stepOf("worker %d is refused as stale", w))
 		return

@@ -66,7 +66,8 @@ func TestManyRowsDoWhatTheModelDoes(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		model := manyModel{}
 		fencetest.Exec(t, m.Pool, `TRUNCATE app.item`)
-		for id, tok := range rapid.MapOfN(rapid.IntRange(1, 8), rapid.SampledFrom([]int{0, 4, 5, 6, 9}), 0, 8).Draw(r, "rows") {
+		for id, tok := range rapid.MapOfN(rapid.IntRange(1, 8),
+			rapid.SampledFrom([]int{0, 4, 5, 6, 9}), 0, 8).Draw(r, "rows") {
 			model[id] = modelRow{token: tok}
 			fencetest.Exec(t, m.Pool, `INSERT INTO app.item (id, value, last_fencing_token) VALUES ($1, 'old', $2)`, id, tok)
 		}

@@ -92,7 +92,10 @@ func TestAnUpsertOfManyComparesTheStoredToken(t *testing.T) {
 func TestAnOverlookedReportCommitsNothing(t *testing.T) {
 	t.Parallel()
 	m := fencetest.SetupBatch(t, 3)
-	for name, write := range map[string]fencetest.BatchFunc{"update": (*pgbatch.Batch).Update, "upsert": fencetest.UpsertBatch} {
+	for name, write := range map[string]fencetest.BatchFunc{
+		"update": (*pgbatch.Batch).Update,
+		"upsert": fencetest.UpsertBatch,
+	} {
 		fencetest.Exec(t, m.Pool, `UPDATE app.item SET last_fencing_token = 7 WHERE id = 2`)
 		said, committed := m.Overlook(t.Context(), fencetest.Changes("new", 1, 2, 3), write)
 		fencetest.WantErr(t, said, pgerr.ErrStale)
@@ -108,7 +111,10 @@ func TestAnOverlookedReportCommitsNothing(t *testing.T) {
 // C18 c, d for many: the reported tokens are those that are committed, not those of the statement's snapshot.
 func TestABatchThatWaitedTellsTheCommittedTokens(t *testing.T) {
 	t.Parallel()
-	for name, write := range map[string]fencetest.BatchFunc{"update": (*pgbatch.Batch).Update, "upsert": fencetest.UpsertBatch} {
+	for name, write := range map[string]fencetest.BatchFunc{
+		"update": (*pgbatch.Batch).Update,
+		"upsert": fencetest.UpsertBatch,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := fencetest.SetupBatch(t, 4)
@@ -197,7 +203,8 @@ func TestCase21KeysThatAreOneInPostgreSQL(t *testing.T) {
 	m := fencetest.SetupBatch(t, 0)
 	fencetest.Exec(t, m.Pool, `
 		CREATE COLLATION app.loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-		CREATE TABLE app.name (name text COLLATE app.loose PRIMARY KEY, value text NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0);
+		CREATE TABLE app.name (name text COLLATE app.loose PRIMARY KEY, value text NOT NULL,
+			last_fencing_token bigint NOT NULL DEFAULT 0);
 		INSERT INTO app.name VALUES ('Ann', 'old'), ('Bob', 'old')`)
 	names := &fencetest.BatchBundle{
 		Pool: m.Pool, Claim: m.Claim,
@@ -214,7 +221,10 @@ func TestCase21KeysThatAreOneInPostgreSQL(t *testing.T) {
 	}
 	slices.Reverse(many[1:])
 	for name, batch := range map[string][]pgbatch.Change{"one part": batch, "more": many} {
-		for how, write := range map[string]fencetest.BatchFunc{"update": (*pgbatch.Batch).Update, "upsert": fencetest.UpsertBatch} {
+		for how, write := range map[string]fencetest.BatchFunc{
+			"update": (*pgbatch.Batch).Update,
+			"upsert": fencetest.UpsertBatch,
+		} {
 			for _, opts := range []*pgbatch.BatchOptions{nil, fencetest.Partial} {
 				fencetest.WantErr(t, names.Write(t.Context(), batch, opts, write), pgerr.ErrInvalid)
 				var n int
@@ -255,7 +265,10 @@ func TestCase21EmptyAndBigBatches(t *testing.T) {
 	}
 	ids := upTo(n)
 	rand.Shuffle(n, func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	for name, write := range map[string]fencetest.BatchFunc{"updated": (*pgbatch.Batch).Update, "upserted": fencetest.UpsertBatch} {
+	for name, write := range map[string]fencetest.BatchFunc{
+		"updated":  (*pgbatch.Batch).Update,
+		"upserted": fencetest.UpsertBatch,
+	} {
 		if err := m.Write(t.Context(), fencetest.Changes(name, ids...), nil, write); err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +418,8 @@ func TestSwallowedRowsOfABatchAreRefused(t *testing.T) {
 	t.Parallel()
 	m := fencetest.SetupBatch(t, 4)
 	fencetest.Exec(t, m.Pool, `
-		CREATE FUNCTION app.swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id IN (2, 9) THEN RETURN NULL; END IF; RETURN NEW; END';
+		CREATE FUNCTION app.swallow() RETURNS trigger
+			LANGUAGE plpgsql AS 'BEGIN IF NEW.id IN (2, 9) THEN RETURN NULL; END IF; RETURN NEW; END';
 		CREATE TRIGGER swallow BEFORE INSERT OR UPDATE ON app.item FOR EACH ROW EXECUTE FUNCTION app.swallow();
 		ALTER TABLE app.item DISABLE TRIGGER swallow;
 		UPDATE app.item SET last_fencing_token = 5; -- rows of this very claim are no exception
@@ -463,8 +477,9 @@ func TestBadBatchesAreRefused(t *testing.T) {
 		"long key":         {{Key: pgtable.Key{1, 2}, Set: set("value")}},
 		"no key":           {{Set: set("value")}},
 		"other columns":    {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}, Set: set("updated_at")}},
-		"more columns":     {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}, Set: set("value", "updated_at")}},
-		"fewer columns":    {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}}},
+		"more columns": {{Key: pgtable.Key{1}, Set: set("value")},
+			{Key: pgtable.Key{2}, Set: set("value", "updated_at")}},
+		"fewer columns": {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}}},
 	} {
 		if _, err := batches.Batch(batch); !errors.Is(err, pgerr.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -508,7 +523,8 @@ func TestABatchTakesValuesOfAnyType(t *testing.T) {
 		CREATE TYPE app.mood AS ENUM ('good', 'bad');
 		CREATE DOMAIN app.short AS varchar(3) CHECK (VALUE <> 'no');
 		CREATE TABLE app."Every.thing" (
-			"Id" uuid, "select" integer, mood app.mood, moods app.mood[], short app.short, numbers integer[], grid integer[], doc jsonb,
+			"Id" uuid, "select" integer, mood app.mood, moods app.mood[], short app.short, numbers integer[],
+			grid integer[], doc jsonb,
 			amount numeric(10, 2), at timestamptz, raw bytea, fixed char(4), flag boolean, ratio float8, note text,
 			"token ""x" bigint NOT NULL DEFAULT 0, PRIMARY KEY ("Id", "select"))`)
 	table := pgtable.Table{Schema: "app", Name: "Every.thing", Key: []string{"Id", "select"}, Token: `token "x`}
@@ -542,15 +558,18 @@ func TestABatchTakesValuesOfAnyType(t *testing.T) {
 			}
 		}
 		var got string
-		err = pool.QueryRow(t.Context(), `SELECT concat_ws('|', "Id", "select", mood, moods, short, numbers, grid, doc, amount, at AT TIME ZONE 'UTC', raw,
+		err = pool.QueryRow(t.Context(), `
+		SELECT concat_ws('|', "Id", "select", mood, moods, short, numbers, grid, doc, amount, at AT TIME ZONE 'UTC', raw,
 			fixed || '.', flag, ratio, note, "token ""x") FROM app."Every.thing" WHERE "select" = 1`).
 			Scan(&got)
-		want := id + `|1|good|{good,bad}|yes|{1,2}|{{1,2},{3,4}}|{"a": "\"}{,"}|12.50|2026-11-29 01:02:03.000004|\x0001ff|ab.|t|0.1|{"a",NULL}\ é|5`
+		want := id + `|1|good|{good,bad}|yes|{1,2}|{{1,2},{3,4}}|{"a": "\"}{,"}|12.50|2026-11-29 ` +
+			`01:02:03.000004|\x0001ff|ab.|t|0.1|{"a",NULL}\ é|5`
 		if err != nil || got != want {
 			t.Errorf("%v: got %s, want %s (%v)", mode, got, want, err)
 		}
 		var nulls int
-		err = pool.QueryRow(t.Context(), `SELECT num_nulls(mood, moods, short, numbers, grid, doc, amount, at, raw, fixed, flag, ratio, note)
+		err = pool.QueryRow(t.Context(), `
+		SELECT num_nulls(mood, moods, short, numbers, grid, doc, amount, at, raw, fixed, flag, ratio, note)
 			FROM app."Every.thing" WHERE "select" = 2 AND "token ""x" = 5`).
 			Scan(&nulls)
 		if err != nil || nulls != len(set) {

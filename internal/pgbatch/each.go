@@ -119,11 +119,11 @@ func tokenArray(places []int, tokens []token.Token) array {
 // eachSQL is the upsert of a part whose rows each have a token, sent as one more column. It returns the places, within
 // the part, of the rows that do not carry it afterwards.
 //
-// EXCLUDED is the proposed row after the table's triggers. A trigger that changes the token there is found by what the row
-// carries in the end, as in a batch under one token.
+// EXCLUDED is the proposed row after the table's triggers. A trigger that changes the token there is found by what the
+// row carries in the end, as in a batch under one token.
 //
-// What was sent and what was written are compared by grouping, whose time does not depend on what the planner expects: a
-// join would be a nested loop under a plan that was made for a few rows.
+// What was sent and what was written are compared by grouping, whose time does not depend on what the planner expects:
+// a join would be a nested loop under a plan that was made for a few rows.
 func (b *BatchWriter) eachSQL(names []string, p part, tokens array) pgsql.Statement {
 	column := b.table.TokenColumn()
 	all := append(b.all(names), column)

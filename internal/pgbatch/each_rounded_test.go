@@ -13,8 +13,8 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// A key that its column rounds is compared as it is stored: a row that was written is not told as refused, and a row that
-// is ahead is told as stale.
+// A key that its column rounds is compared as it is stored: a row that was written is not told as refused, and a row
+// that is ahead is told as stale.
 func TestEachRowWithAKeyThatItsColumnRounds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ column, domain, given, stored string }{

@@ -22,7 +22,8 @@ func upsertEach(t *testing.T, m *fencetest.BatchBundle, rows []pgbatch.Change, t
 	return pgx.BeginFunc(t.Context(), m.Pool, func(tx pgx.Tx) error { return batch.UpsertEach(t.Context(), tx, tokens) })
 }
 
-// Each row is compared with its own token and stamped with it. Rows that are ahead are told, and then nothing is written.
+// Each row is compared with its own token and stamped with it. Rows that are ahead are told, and then nothing is
+// written.
 func TestEachRowHasItsOwnToken(t *testing.T) {
 	t.Parallel()
 	m := fencetest.SetupBatch(t, 3)
@@ -63,7 +64,8 @@ func TestEachRowCarriesItsTokenInTheEnd(t *testing.T) {
 			m := fencetest.SetupBatch(t, 3)
 			fencetest.Exec(t, m.Pool, `CREATE FUNCTION app.meddle() RETURNS trigger LANGUAGE plpgsql AS
 				$$ BEGIN IF NEW.id <> 2 AND NEW.id <> 5 THEN RETURN NEW; END IF; `+body+`; END $$`)
-			fencetest.Exec(t, m.Pool, `CREATE TRIGGER meddle BEFORE INSERT ON app.item FOR EACH ROW EXECUTE FUNCTION app.meddle()`)
+			fencetest.Exec(t, m.Pool,
+				`CREATE TRIGGER meddle BEFORE INSERT ON app.item FOR EACH ROW EXECUTE FUNCTION app.meddle()`)
 			err := upsertEach(t, m, fencetest.Changes("new", 1, 2, 3, 4, 5), 5, 5, 5, 5, 5)
 			var report *pgbatch.BatchError
 			if !errors.As(err, &report) || report.Failed() != 2 {
@@ -76,8 +78,8 @@ func TestEachRowCarriesItsTokenInTheEnd(t *testing.T) {
 	}
 }
 
-// The control of the guard: without it, rows are written under claims that have been overtaken. Their tokens alone do not
-// stop that, because the rows carry none that is higher.
+// The control of the guard: without it, rows are written under claims that have been overtaken. Their tokens alone do
+// not stop that, because the rows carry none that is higher.
 func TestControlRowsAreWrittenUnderOvertakenClaims(t *testing.T) {
 	t.Parallel()
 	m := fencetest.SetupBatch(t, 2)

@@ -261,7 +261,12 @@ func TestBadLoadsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, row := range map[string][]any{"too few": {1}, "too many": {1, "a", "b"}, "no text": {1, struct{}{}}, "no number": {"x", "a"}} {
+	for name, row := range map[string][]any{
+		"too few":   {1},
+		"too many":  {1, "a", "b"},
+		"no text":   {1, struct{}{}},
+		"no number": {"x", "a"},
+	} {
 		if err := stage(
 			[]string{"id", "value"},
 			pgx.CopyFromRows([][]any{{2, "fine"}, row}),

@@ -43,21 +43,40 @@ func TestCase51_WhatIsNullIsNoKey(t *testing.T) {
 	text, number := "x", 1
 	inner := (*string)(nil)
 	for name, value := range map[string]any{
-		"nil": nil, "pointer": (*string)(nil), "pointer to a pointer": &inner, "bytes": []byte(nil), "valuer": valuer{},
-		"pointer to a valuer": (*valuer)(nil), "valuer of nil bytes": valuer{[]byte(nil)}, "valuer behind a pointer": &pointerValuer{},
-		"NullString": sql.NullString{}, "NullInt64": sql.NullInt64{}, "Null": sql.Null[string]{}, "*NullString": &sql.NullString{},
-		"Text": pgtype.Text{}, "Int8": pgtype.Int8{}, "UUID": pgtype.UUID{}, "*UUID": &pgtype.UUID{}, "Date": pgtype.Date{},
-		"Timestamptz": pgtype.Timestamptz{}, "Numeric": pgtype.Numeric{}, "Range": pgtype.Range[pgtype.Int8]{}, "Array": pgtype.Array[int]{},
-		"zero": zeronull.Text(""), "zero UUID": zeronull.UUID{},
+		"nil":                     nil,
+		"pointer":                 (*string)(nil),
+		"pointer to a pointer":    &inner,
+		"bytes":                   []byte(nil),
+		"valuer":                  valuer{},
+		"pointer to a valuer":     (*valuer)(nil),
+		"valuer of nil bytes":     valuer{[]byte(nil)},
+		"valuer behind a pointer": &pointerValuer{},
+		"NullString":              sql.NullString{},
+		"NullInt64":               sql.NullInt64{},
+		"Null":                    sql.Null[string]{},
+		"*NullString":             &sql.NullString{},
+		"Text":                    pgtype.Text{},
+		"Int8":                    pgtype.Int8{},
+		"UUID":                    pgtype.UUID{},
+		"*UUID":                   &pgtype.UUID{},
+		"Date":                    pgtype.Date{},
+		"Timestamptz":             pgtype.Timestamptz{},
+		"Numeric":                 pgtype.Numeric{},
+		"Range":                   pgtype.Range[pgtype.Int8]{},
+		"Array":                   pgtype.Array[int]{},
+		"zero":                    zeronull.Text(""),
+		"zero UUID":               zeronull.UUID{},
 	} {
 		if err := pgtable.CheckKey(table, pgtable.Key{1, value}); !errors.Is(err, pgerr.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, value := range map[string]any{
-		"text": text, "pointer": &text, "number": number, "*number": &number, "bytes": []byte{}, "uuid": [16]byte{}, "valuer": valuer{int64(0)},
+		"text": text, "pointer": &text, "number": number, "*number": &number, "bytes": []byte{},
+		"uuid": [16]byte{}, "valuer": valuer{int64(0)},
 		"nil that is a value": (*pointerValuer)(nil), "broken": brokenValuer{}, "NullString": sql.NullString{Valid: true},
-		"Text": pgtype.Text{Valid: true}, "Int8": pgtype.Int8{Valid: true}, "UUID": pgtype.UUID{Valid: true}, "*UUID": &pgtype.UUID{Valid: true},
+		"Text": pgtype.Text{Valid: true}, "Int8": pgtype.Int8{Valid: true}, "UUID": pgtype.UUID{Valid: true},
+		"*UUID": &pgtype.UUID{Valid: true},
 		"named": pgx.QueryExecMode(1), "zero": zeronull.Text("x"),
 	} {
 		if err := pgtable.CheckKey(table, pgtable.Key{1, value}); err != nil {

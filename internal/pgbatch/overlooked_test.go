@@ -181,7 +181,8 @@ func TestAConnectionThatIsInUseIsTheCallersMistake(t *testing.T) {
 			return err
 		},
 		"modify": func(ctx context.Context, tx pgx.Tx) error {
-			return pgrow.ModifyRow(ctx, tx, m.Claim, fencetest.Rows, pgtable.Key{1}, []string{"value"}, func(pgx.Rows) error { return nil }, nil)
+			return pgrow.ModifyRow(ctx, tx, m.Claim, fencetest.Rows, pgtable.Key{1}, []string{"value"},
+				func(pgx.Rows) error { return nil }, nil)
 		},
 		"raise": func(ctx context.Context, tx pgx.Tx) error { return pgclaim.Raise(ctx, tx.Conn(), m.Claim, nil) },
 	} {

@@ -50,10 +50,10 @@ SELECT d.token, CASE WHEN d.token IS NOT NULL THEN fencepost.enter($1::text, d.t
        ` + withinEndSQL + `
   FROM drawn AS d, pg_catalog.current_setting('fencepost.bounds') AS o (bounds)`
 
-// QueueDraw queues the statements after BEGIN at READ COMMITTED: the bounds of the wait, and then the lock, the claim of
-// the next token, the guard under it, and the mark. After the wait the session's own limits apply again. The claim takes
-// effect when the transaction commits; after a rollback its token is drawn again. The result is set once the batch has
-// been read. An error appears then too; [GuardError] interprets it.
+// QueueDraw queues the statements after BEGIN at READ COMMITTED: the bounds of the wait, and then the lock, the claim
+// of the next token, the guard under it, and the mark. After the wait the session's own limits apply again. The claim
+// takes effect when the transaction commits; after a rollback its token is drawn again. The result is set once the
+// batch has been read. An error appears then too; [GuardError] interprets it.
 //
 // Errors before anything is queued: ErrInvalid.
 func QueueDraw(b *pgx.Batch, d Drawing) (*Drawn, error) {

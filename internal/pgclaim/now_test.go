@@ -42,9 +42,11 @@ func TestAClaimThatDoesNotWaitIsAnsweredAsOneThatDoes(t *testing.T) {
 		}
 	}
 	for resource, tok := range map[string]token.Token{
-		"new": 5, "newest": step, "new, far": step + 1, "below": 5, "equal": 5, "above": 5, "far": step + 2, "highest": token.Max,
+		"new": 5, "newest": step, "new, far": step + 1, "below": 5, "equal": 5, "above": 5,
+		"far": step + 2, "highest": token.Max,
 	} {
-		want, got := one(t, pool, fencetest.ClaimOf("waits "+resource, tok)), now(t, pool, fencetest.ClaimOf("now "+resource, tok))
+		want, got := one(t, pool, fencetest.ClaimOf("waits "+resource, tok)),
+			now(t, pool, fencetest.ClaimOf("now "+resource, tok))
 		if want != got {
 			t.Errorf("%s: %+v, and claim says %+v", resource, got, want)
 		}

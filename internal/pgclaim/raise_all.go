@@ -18,7 +18,8 @@ type Raised struct {
 	Current token.Token // what the fence carries, or the floor; 0 if there is neither, or if it is busy
 }
 
-const claimAllSQL = `SELECT claimed, current FROM fencepost.claim_all($1::text[], $2::bigint[], $3::text[]::uuid[], $4::text)`
+const claimAllSQL = `SELECT claimed, current
+	FROM fencepost.claim_all($1::text[], $2::bigint[], $3::text[]::uuid[], $4::text)`
 
 // MaxTogether bounds the claims of one transaction, because each holds a lock in the server's shared memory. With its
 // default settings a server has room for 6,400.

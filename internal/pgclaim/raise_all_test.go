@@ -48,7 +48,8 @@ func TestManyClaimsAreAnsweredAsEachAlone(t *testing.T) {
 		}
 	}
 	tokens := map[string]token.Token{
-		"new": 5, "newest": step, "new, far": step + 1, "below": 5, "equal": 5, "above": 5, "far": step + 2, "highest": token.Max,
+		"new": 5, "newest": step, "new, far": step + 1, "below": 5, "equal": 5, "above": 5,
+		"far": step + 2, "highest": token.Max,
 	}
 	var claims []pgclaim.Claim
 	var want []pgclaim.Raised
@@ -104,13 +105,14 @@ func TestManyClaimsWaitForNobody(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if raised, err = raiseAll(ctx, pool, claims...); err != nil || !raised[0].Claimed || !raised[1].Claimed || raised[1].Busy {
+	if raised, err = raiseAll(ctx, pool, claims...); err != nil || !raised[0].Claimed ||
+		!raised[1].Claimed || raised[1].Busy {
 		t.Errorf("afterwards: %+v, %v", raised, err)
 	}
 }
 
-// Claims that have not committed hold their resources: a guard of an older claim waits for them and is then refused. The
-// control, in which they hold no gate and change nothing, is that a transaction beside them is not held.
+// Claims that have not committed hold their resources: a guard of an older claim waits for them and is then refused.
+// The control, in which they hold no gate and change nothing, is that a transaction beside them is not held.
 func TestManyClaimsHoldTheirResourcesUntilTheyCommit(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -172,7 +174,8 @@ func TestManyClaimsThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	for _, arguments := range []string{
-		`'{}', '{}', '{}'`, `NULL, NULL, NULL`, `'{a}', '{1,2}', '{00000000000000000000000000000001}'`, `'{a}', '{1}', '{NULL}'`,
+		`'{}', '{}', '{}'`, `NULL, NULL, NULL`,
+		`'{a}', '{1,2}', '{00000000000000000000000000000001}'`, `'{a}', '{1}', '{NULL}'`,
 		`'{NULL}', '{1}', '{00000000000000000000000000000001}'`, `'{a}', '{NULL}', '{00000000000000000000000000000001}'`,
 		`'{{a}}', '{1}', '{}'`,
 	} {

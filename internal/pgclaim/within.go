@@ -207,8 +207,8 @@ func QueueEnterMarked(b *pgx.Batch, c Claim, maxIdle time.Duration, xid, incarna
 		})
 }
 
-// BeginEntered begins a transaction as a batch of BEGIN at READ COMMITTED and QueueEnterMarked does, if the connection is
-// one for pgsession.Direct. If it returns no transaction and no error, send the batch.
+// BeginEntered begins a transaction as a batch of BEGIN at READ COMMITTED and QueueEnterMarked does, if the connection
+// is one for pgsession.Direct. If it returns no transaction and no error, send the batch.
 func BeginEntered(
 	ctx context.Context, conn *pgx.Conn, c Claim, maxIdle time.Duration, xid, incarnation *string,
 ) (pgx.Tx, error) {

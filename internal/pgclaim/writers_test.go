@@ -22,8 +22,8 @@ var claiming = map[string]string{
 	"draw_marked":  `SELECT token IS NOT NULL FROM fencepost.draw_marked($1, gen_random_uuid(), '', 1, 60000)`,
 }
 
-// settings makes a claim in a session with settings of its own. It returns what the transaction has left of them when it
-// commits.
+// settings makes a claim in a session with settings of its own. It returns what the transaction has left of them when
+// it commits.
 func settings(t *testing.T, pool *pgxpool.Pool, function, synchronous string) (left string) {
 	t.Helper()
 	resource := fmt.Sprint(function, " under ", synchronous)
@@ -70,8 +70,8 @@ func TestEveryClaimIsDurableAndLeavesTheSessionsOtherSettings(t *testing.T) {
 	}
 }
 
-// The table has no CHECK constraints, so each function that writes it refuses what is no claim, of a new resource and of
-// one that has a fence. The control: without that check a fence gets a token that no holder can have.
+// The table has no CHECK constraints, so each function that writes it refuses what is no claim, of a new resource and
+// of one that has a fence. The control: without that check a fence gets a token that no holder can have.
 func TestNoFenceIsWrittenWithWhatIsNoClaim(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

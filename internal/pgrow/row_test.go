@@ -226,7 +226,8 @@ func TestAnotherUniqueConstraintIsPostgreSQLsOwnError(t *testing.T) {
 	)
 	ctx, c := t.Context(), fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 5))
 	for name, err := range map[string]error{
-		"insert": fencetest.InsertClaimed(ctx, pool, c, 10, "one"), "upsert": fencetest.UpsertClaimed(ctx, pool, c, 10, "one"),
+		"insert": fencetest.InsertClaimed(ctx, pool, c, 10, "one"),
+		"upsert": fencetest.UpsertClaimed(ctx, pool, c, 10, "one"),
 	} {
 		if server := new(pgconn.PgError); !errors.As(err, &server) || server.Code != "23505" {
 			t.Errorf("%s: %v", name, err)
@@ -343,10 +344,11 @@ func TestClaimedWritesRefuseWhatCannotBe(t *testing.T) {
 	long := pgtable.Set{string(make([]byte, 64)): 1}
 	err := fencetest.OnConn(ctx, pool, func(conn *pgx.Conn) error {
 		for name, err := range map[string]error{
-			"insert, name":     pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, long),
-			"insert, key":      pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, nil, nil),
-			"insert, twice":    pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, pgtable.Set{"id": 1}),
-			"upsert, token":    fencetest.Second(pgrow.UpsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, pgtable.Set{"last_fencing_token": 1})),
+			"insert, name":  pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, long),
+			"insert, key":   pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, nil, nil),
+			"insert, twice": pgrow.InsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, pgtable.Set{"id": 1}),
+			"upsert, token": fencetest.Second(pgrow.UpsertClaimed(ctx, conn, c, fencetest.Rows, pgtable.Key{1},
+				pgtable.Set{"last_fencing_token": 1})),
 			"delete, key":      fencetest.DeleteOn(ctx, conn, c, fencetest.Rows, pgtable.Key{1, 2}),
 			"delete, no claim": fencetest.DeleteOn(ctx, conn, pgclaim.Claim{}, fencetest.Rows, pgtable.Key{1}),
 			"claim, column":    pgrow.StampRow(ctx, conn, c, fencetest.Rows, pgtable.Key{1}, []string{""}, nil),

@@ -35,7 +35,10 @@ func TestCase28_ClaimedWritesInEveryExecMode(t *testing.T) {
 			`INSERT INTO fencepost.fence VALUES ($1, 9223372036854775806, gen_random_uuid(), '', now())`,
 			resource,
 		)
-		for _, c := range []pgclaim.Claim{fencetest.MustRaise(t, modal, fencetest.ClaimOf(resource+" young", 1<<31)), fencetest.MustRaise(t, modal, fencetest.ClaimOf(resource, token.Max))} {
+		for _, c := range []pgclaim.Claim{
+			fencetest.MustRaise(t, modal, fencetest.ClaimOf(resource+" young", 1<<31)),
+			fencetest.MustRaise(t, modal, fencetest.ClaimOf(resource, token.Max)),
+		} {
 			ctx := t.Context()
 			err := errors.Join(
 				fencetest.InsertClaimed(ctx, modal, c, 10, "new"),

@@ -42,22 +42,41 @@ func TestCheckRefuses(t *testing.T) {
 		return nil
 	}
 	for want, spoil := range map[string]func(*report.Report){
-		"not complete: the fault":                              func(r *report.Report) { r.Error = "the fault" },
-		"redis-lease lost 1 updates":                           func(r *report.Report) { cell(r, "redis-lease", "pause", false).LostUpdates = 1 },
-		"unique lost 2 updates":                                func(r *report.Report) { cell(r, "unique", "pause", false).LostUpdates = 2 },
-		"none lost no update":                                  func(r *report.Report) { cell(r, "none", "pause", false).LostUpdates = 0 },
-		"redis-lock lost no update":                            func(r *report.Report) { cell(r, "redis-lock", "pause", false).LostUpdates = 0 },
-		"for-update has accounts that are off by 3: pause":     func(r *report.Report) { cell(r, "for-update", "pause", false).Unbalanced = 3 },
-		"optimistic did 1 things twice":                        func(r *report.Report) { cell(r, "optimistic", "commit-reply-lost", true).Duplicates = 1 },
-		"redis-lease made 2 invoices twice: pause":             func(r *report.Report) { invoices(r, "redis-lease").Duplicates = 2 },
+		"not complete: the fault": func(r *report.Report) { r.Error = "the fault" },
+		"redis-lease lost 1 updates": func(r *report.Report) {
+			cell(r, "redis-lease", "pause", false).LostUpdates = 1
+		},
+		"unique lost 2 updates": func(r *report.Report) {
+			cell(r, "unique", "pause", false).LostUpdates = 2
+		},
+		"none lost no update": func(r *report.Report) {
+			cell(r, "none", "pause", false).LostUpdates = 0
+		},
+		"redis-lock lost no update": func(r *report.Report) {
+			cell(r, "redis-lock", "pause", false).LostUpdates = 0
+		},
+		"for-update has accounts that are off by 3: pause": func(r *report.Report) {
+			cell(r, "for-update", "pause", false).Unbalanced = 3
+		},
+		"optimistic did 1 things twice": func(r *report.Report) {
+			cell(r, "optimistic", "commit-reply-lost", true).Duplicates = 1
+		},
+		"redis-lease made 2 invoices twice: pause": func(r *report.Report) {
+			invoices(r, "redis-lease").Duplicates = 2
+		},
 		"had nothing done twice: none, redis-lock, for-update": func(r *report.Report) { onceEach(r) },
-		"2 of 1 refusals were by PostgreSQL":                   func(r *report.Report) { c := cell(r, "none", "pause", false); c.Refused, c.RefusedByPostgres = 1, 2 },
-		"of 1 operations were accepted":                        func(r *report.Report) { cell(r, "none", "pause", false).Operations = 1 },
-		"a mode: there is none":                                func(r *report.Report) { r.Modes = nil },
-		"a figure: there is none":                              func(r *report.Report) { r.Figures = nil },
-		"versions has no redis":                                func(r *report.Report) { delete(r.Versions, "redis") },
-		"optimistic has no figures":                            func(r *report.Report) { r.Modes[7].OpsPerS = 0 },
-		"redis-quorum has no cell in which anything w":         func(r *report.Report) { forget(r, "redis-quorum") },
+		"2 of 1 refusals were by PostgreSQL": func(r *report.Report) {
+			c := cell(r, "none", "pause", false)
+			c.Refused, c.RefusedByPostgres = 1, 2
+		},
+		"of 1 operations were accepted": func(r *report.Report) {
+			cell(r, "none", "pause", false).Operations = 1
+		},
+		"a mode: there is none":                        func(r *report.Report) { r.Modes = nil },
+		"a figure: there is none":                      func(r *report.Report) { r.Figures = nil },
+		"versions has no redis":                        func(r *report.Report) { delete(r.Versions, "redis") },
+		"optimistic has no figures":                    func(r *report.Report) { r.Modes[7].OpsPerS = 0 },
+		"redis-quorum has no cell in which anything w": func(r *report.Report) { forget(r, "redis-quorum") },
 	} {
 		r := sample.Report()
 		spoil(r)

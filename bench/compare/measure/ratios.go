@@ -123,7 +123,8 @@ func (m *measurer) connect(ctx context.Context, name string) (*access, error) {
 		`CREATE TABLE ` + a.table + ` (
 			worker bigint, id bigint, value bigint NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0,
 			PRIMARY KEY (worker, id)) WITH (fillfactor = 50)`,
-		fmt.Sprintf(`INSERT INTO %s (worker, id, value) SELECT w, i, 0 FROM generate_series(0, %d) AS w, generate_series(0, %d) AS i`,
+		fmt.Sprintf(`INSERT INTO %s (worker, id, value) SELECT w, i, 0
+			FROM generate_series(0, %d) AS w, generate_series(0, %d) AS i`,
 			a.table, workers-1, rowsWritten-1),
 		`VACUUM ANALYZE ` + a.table,
 	} {

@@ -25,7 +25,10 @@ func html(t *testing.T, r *report.Report) string {
 func TestPageNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	got := html(t, sample.Report())
-	for _, needs := range []string{"<script", "<link rel=\"stylesheet", "@import", "url(", " src=", "http://", "https://", "ZgotmplZ"} {
+	for _, needs := range []string{
+		"<script", "<link rel=\"stylesheet", "@import", "url(", " src=",
+		"http://", "https://", "ZgotmplZ",
+	} {
 		if strings.Contains(got, needs) {
 			t.Errorf("%s is in the page", needs)
 		}
@@ -40,7 +43,8 @@ func TestPageHasEveryFigure(t *testing.T) {
 	got := html(t, small())
 	for _, part := range []string{
 		`<html lang="en">`, `6 lost</span>`, `5 twice</span>`, `left out</span>`,
-		`<th scope="row">none</th><td>9</td><td>8</td><td>7</td><td>3</td><td><strong>6 lost</strong></td><td><strong>5 twice</strong></td><td>4</td><td>0.25 s</td>`,
+		`<th scope="row">none</th><td>9</td><td>8</td><td>7</td><td>3</td><td><strong>6 lost</strong></td>` +
+			`<td><strong>5 twice</strong></td><td>4</td><td>0.25 s</td>`,
 		`<th scope="row">none</th><td>1</td><td>2.00 ms</td><td>3.00 ms</td><td>5.0</td><td>6.0</td><td>4.0</td>`,
 		`<td>3 writes/s</td><td class="words">b</td><td>0.500</td><td>0.75</td><td>✕ missed</td>`,
 		`<li>unique (counter): it only inserts</li>`, `<code>18446744073709551615</code>`, `<code>go1.26</code>`,
@@ -90,7 +94,8 @@ func TestBarsAreInProportion(t *testing.T) {
 	r.Modes = append(r.Modes, r.Modes[0])
 	r.Modes[1].Mode, r.Modes[1].OpsPerS = report.ModeUnique, 4
 	got := html(t, r)
-	rate := got[strings.Index(got, `aria-labelledby="chart-rate-title`):strings.Index(got, `aria-labelledby="chart-time-title`)]
+	rate := got[strings.Index(got, `aria-labelledby="chart-rate-title`):strings.Index(got,
+		`aria-labelledby="chart-time-title`)]
 	var widths []float64
 	for _, m := range regexp.MustCompile(`class="bar" x="\d+" y="\d+" width="([\d.]+)"`).FindAllStringSubmatch(rate, -1) {
 		width, err := strconv.ParseFloat(m[1], 64)

@@ -148,7 +148,10 @@ func markdownCells(r *Report) string {
 
 func cellNumbers(c *Cell) []string {
 	var texts []string
-	for _, n := range []int64{c.Operations, c.Accepted, c.Refused, c.RefusedByPostgres, c.LostUpdates, c.Duplicates, c.Unknown} {
+	for _, n := range []int64{
+		c.Operations, c.Accepted, c.Refused, c.RefusedByPostgres,
+		c.LostUpdates, c.Duplicates, c.Unknown,
+	} {
 		texts = append(texts, strconv.FormatInt(n, 10))
 	}
 	return append(texts, seconds(c.UnavailableS))

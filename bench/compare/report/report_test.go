@@ -71,14 +71,18 @@ func small() *report.Report {
 }
 
 // smallJSON spells out every key that a reader may rely on.
-const smallJSON = `{"cells":[{"mode":"none","workload":"counter","fault":"pause","keyed":true,"operations":9,"accepted":8,"refused":7,"refused_by_postgres":3,` +
+const smallJSON = `{"cells":[` +
+	`{"mode":"none","workload":"counter","fault":"pause","keyed":true,"operations":9,"accepted":8,` +
+	`"refused":7,"refused_by_postgres":3,` +
 	`"lost_updates":6,"duplicates":5,"unbalanced":2,"unknown":4,"unavailable_s":0.25}],` +
 	`"left_out":[{"mode":"unique","workload":"counter","fault":"pause","keyed":false,"reason":"it only inserts"}],` +
-	`"modes":[{"mode":"none","ops_per_s":1,"p50_ms":2,"p99_ms":3,"connections_held":4,"round_trips_redis":5,"round_trips_postgres":6}],` +
+	`"modes":[{"mode":"none","ops_per_s":1,"p50_ms":2,"p99_ms":3,` +
+	`"connections_held":4,"round_trips_redis":5,"round_trips_postgres":6}],` +
 	`"figures":[{"name":"a","value":3,"unit":"writes/s","against":"b","ratio":0.5,"target":0.75,"met":false},` +
 	`{"name":"c","value":1,"unit":"ms","against":"d","ratio":1,"target":null,"met":null}],` +
 	`"versions":{"go":"go1.26"},` +
-	`"settings":{"seed":"18446744073709551615","duration_s":2.5,"ttl_s":0.5,"workers":3,"quick":true,"command":"fencepost compare",` +
+	`"settings":{"seed":"18446744073709551615","duration_s":2.5,"ttl_s":0.5,"workers":3,` +
+	`"quick":true,"command":"fencepost compare",` +
 	`"date":"1970-01-01T00:00:00Z","fsync":"on","synchronous_commit":"off"}}`
 
 func TestJSONHasTheseKeys(t *testing.T) {

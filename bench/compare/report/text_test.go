@@ -62,8 +62,10 @@ func TestSummaryOfInvoices(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]report.Cell{
 		"Invoices there twice, though no reply was lost or there was a key: redis-lock (2).": {Fault: report.FaultPause},
-		"Done more than once, with one: redis-lock (2).":                                     {Fault: report.FaultCommitReplyLost, Keyed: true},
-		"Nothing lost in any cell: redis-lock.":                                              {Fault: report.FaultCommitReplyLost},
+		"Done more than once, with one: redis-lock (2).": {
+			Fault: report.FaultCommitReplyLost, Keyed: true,
+		},
+		"Nothing lost in any cell: redis-lock.": {Fault: report.FaultCommitReplyLost},
 	} {
 		c.Mode, c.Workload, c.Duplicates = report.ModeRedisLock, report.WorkloadInvoice, 2
 		got := report.Summary(&report.Report{Cells: []report.Cell{c}})
@@ -113,7 +115,8 @@ func TestWritersTellErrors(t *testing.T) {
 	t.Parallel()
 	r := sample.Report()
 	for name, err := range map[string]error{
-		"text": report.Text(brokenPipe{}, r, false), "HTML": report.HTML(brokenPipe{}, r), "JSON": report.JSON(brokenPipe{}, r),
+		"text": report.Text(brokenPipe{}, r, false), "HTML": report.HTML(brokenPipe{}, r),
+		"JSON": report.JSON(brokenPipe{}, r),
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s: got %v", name, err)
@@ -172,7 +175,8 @@ func TestReasonsAreGathered(t *testing.T) {
 	t.Parallel()
 	got := strings.Join(strings.Fields(text(t, sample.Report(), false)), " ")
 	for _, line := range []string{
-		"none, advisory-xact, advisory-session, for-update, optimistic (counter, redis-restart-empty, redis-failover, cut-redis): it uses no Redis",
+		"none, advisory-xact, advisory-session, for-update, optimistic (counter, redis-restart-empty, redis-failover, " +
+			"cut-redis): it uses no Redis",
 		"unique (counter, transfer, batch, hand-off): a unique constraint is for work that only inserts",
 	} {
 		if !strings.Contains(got, line) {

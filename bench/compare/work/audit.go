@@ -33,11 +33,13 @@ const (
 	lostItemsSQL = `
 		SELECT coalesce(sum(abs(coalesce(j.total, 0) - (i.value - i.initial)) / coalesce(j.size, 1)), 0)::bigint
 		FROM compare.item AS i
-		LEFT JOIN (SELECT row, sum(delta)::bigint AS total, max(abs(delta)) AS size FROM compare.journal GROUP BY row) AS j ON j.row = i.id`
+		LEFT JOIN (SELECT row, sum(delta)::bigint AS total, max(abs(delta)) AS size FROM compare.journal
+			GROUP BY row) AS j ON j.row = i.id`
 
 	neverDoneSQL = `
 		SELECT count(*) FROM unnest($1::uuid[], $2::bigint[]) AS a(operation, rows)
-		LEFT JOIN (SELECT operation, count(DISTINCT row) AS rows FROM compare.journal GROUP BY operation) AS j USING (operation)
+		LEFT JOIN (SELECT operation, count(DISTINCT row) AS rows FROM compare.journal GROUP BY operation) AS j
+			USING (operation)
 		WHERE coalesce(j.rows, 0) < a.rows`
 
 	repeatedSQL = `
@@ -52,7 +54,8 @@ const (
 	lostInvoicesSQL = `
 		WITH invoice AS (SELECT number FROM compare.invoice UNION ALL SELECT number FROM compare.invoice_unique),
 		made AS (SELECT row, count(*) AS times FROM compare.journal GROUP BY row)
-		SELECT (SELECT coalesce(sum(greatest(times - (SELECT count(*) FROM invoice WHERE number = row), 0)), 0) FROM made)::bigint
+		SELECT (SELECT coalesce(sum(greatest(times - (SELECT count(*) FROM invoice WHERE number = row), 0)), 0)
+			FROM made)::bigint
 			+ (SELECT count(*) FROM unnest($1::bigint[]) AS wanted(number) WHERE number NOT IN (SELECT number FROM invoice))`
 
 	repeatedInvoicesSQL = `

@@ -58,7 +58,8 @@ const (
 		WITH made AS (INSERT INTO compare.invoice (number, operation) VALUES ($2, $1) RETURNING number)
 		INSERT INTO compare.journal (operation, row, delta) SELECT $1, number, 1 FROM made`
 	insertUnique = `
-		WITH made AS (INSERT INTO compare.invoice_unique (number, operation) VALUES ($2, $1) ON CONFLICT DO NOTHING RETURNING number)
+		WITH made AS (INSERT INTO compare.invoice_unique (number, operation) VALUES ($2, $1) ON CONFLICT DO NOTHING
+			RETURNING number)
 		INSERT INTO compare.journal (operation, row, delta) SELECT $1, number, 1 FROM made`
 	updateItems = `
 		WITH wanted AS (SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS w(id, value, delta)),
@@ -67,7 +68,8 @@ const (
 			FROM wanted AS w WHERE i.id = w.id RETURNING i.id, w.delta)
 		INSERT INTO compare.journal (operation, row, delta) SELECT $1, id, delta FROM changed`
 	updateSameVersions = `
-		WITH wanted AS (SELECT * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS w(id, value, delta, version)),
+		WITH wanted AS (SELECT *
+			FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS w(id, value, delta, version)),
 		changed AS (
 			UPDATE compare.item AS i SET value = w.value, version = i.version + 1
 			FROM wanted AS w WHERE i.id = w.id AND i.version = w.version RETURNING i.id, w.delta)

@@ -48,11 +48,14 @@ type What string
 
 // The events.
 const (
-	IsReady   What = "ready"   // connections are open; it waits for the order to start
-	IsBegun   What = "begun"   // an operation has begun: ID, Rows
-	IsAttempt What = "attempt" // an attempt has not been accepted: ID, Outcome, Error, ByPostgres; the operation is tried again
-	IsBetween What = "between" // at Between, where an order had it say so: ID, ClockReads. Then it stops itself, or waits to go on
-	IsEnded   What = "ended"   // an operation has ended: ID, Rows, Outcome (accepted, or that of the last attempt where time was up)
+	IsReady What = "ready" // connections are open; it waits for the order to start
+	IsBegun What = "begun" // an operation has begun: ID, Rows
+	// an attempt has not been accepted: ID, Outcome, Error, ByPostgres; the operation is tried again
+	IsAttempt What = "attempt"
+	// at Between, where an order had it say so: ID, ClockReads. Then it stops itself, or waits to go on
+	IsBetween What = "between"
+	// an operation has ended: ID, Rows, Outcome (accepted, or that of the last attempt where time was up)
+	IsEnded   What = "ended"
 	IsStopped What = "stopped" // the last event of a worker that was told to stop
 	IsFailed  What = "failed"  // the last event of a worker that cannot go on: Error
 )

@@ -222,9 +222,11 @@ const structural = `(() => {
 		ids.add(e.id);
 	}
 	for (const e of document.querySelectorAll("[aria-labelledby]")) {
-		for (const id of e.getAttribute("aria-labelledby").split(" ")) if (!ids.has(id)) faults.push("label: nothing is " + id);
+		for (const id of e.getAttribute("aria-labelledby").split(" "))
+			if (!ids.has(id)) faults.push("label: nothing is " + id);
 	}
 	for (const th of document.querySelectorAll("th")) if (!th.scope) faults.push("scope: " + th.textContent + " has none");
-	for (const e of document.querySelectorAll(".scroll")) if (e.tabIndex !== 0) faults.push("keyboard: a table cannot be scrolled");
+	for (const e of document.querySelectorAll(".scroll"))
+		if (e.tabIndex !== 0) faults.push("keyboard: a table cannot be scrolled");
 	return faults;
 })()`

@@ -53,14 +53,18 @@ func TestPage(t *testing.T) {
 				t.Errorf("the page is %s, want %s", found.Ground, grounds[s.scheme])
 			}
 			for _, name := range []string{
-				"Lost and duplicated, counter: modes by faults", "Lost and duplicated, hand-off: modes by faults", "What each mode costs, without a fault",
+				"Lost and duplicated, counter: modes by faults", "Lost and duplicated, hand-off: modes by faults",
+				"What each mode costs, without a fault",
 				"Rates against each other, in the same run", "Every cell, invoice", "Settings and versions",
 			} {
 				if !slices.Contains(found.Tables, name) {
 					t.Errorf("no table is called %q: %q", name, found.Tables)
 				}
 			}
-			for _, name := range []string{"A fence with a post for each mode", "Operations per second, no fault", "Time of an operation", "redis-failover", "commit-reply-lost, keyed"} {
+			for _, name := range []string{
+				"A fence with a post for each mode", "Operations per second, no fault",
+				"Time of an operation", "redis-failover", "commit-reply-lost, keyed",
+			} {
 				if !slices.ContainsFunc(found.Pictures, func(p string) bool { return strings.HasPrefix(p, name) }) {
 					t.Errorf("no picture is called %q: %q", name, found.Pictures)
 				}
@@ -82,8 +86,10 @@ func TestFaultsOfAPageAreSeen(t *testing.T) {
 </body></html>`
 	found := look(browser, t, file(t, []byte(bad)), screens()[0])
 	for _, want := range []string{
-		"console: error", "exception: ", "request: http://127.0.0.1:9/picture.png", "overflow: the page is 4", "small: small at 6.0 px", "language: none",
-		"title: none", "heading: Three is of level 3 after 1", "id: a is there twice", "label: nothing is b", "scope: Nothing has none",
+		"console: error", "exception: ", "request: http://127.0.0.1:9/picture.png", "overflow: the page is 4",
+		"small: small at 6.0 px", "language: none",
+		"title: none", "heading: Three is of level 3 after 1", "id: a is there twice",
+		"label: nothing is b", "scope: Nothing has none",
 		"keyboard: a table", "a table without a name", "a picture without a name", "log: ",
 	} {
 		if !slices.ContainsFunc(found.Faults, func(f string) bool { return strings.HasPrefix(f, want) }) {

@@ -38,7 +38,8 @@ func TestTheStatusIsThatOfTheProgram(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]int{"/nowhere/at/all": 127, "no-such-program-here": 127, "/": 126} {
-		if got, err := child.Run(&child.Spec{Command: []string{command}, Stop: make(chan struct{})}); got != want || err == nil {
+		got, err := child.Run(&child.Spec{Command: []string{command}, Stop: make(chan struct{})})
+		if got != want || err == nil {
 			t.Errorf("%s: %d, %v", command, got, err)
 		}
 	}

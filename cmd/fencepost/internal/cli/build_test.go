@@ -89,7 +89,8 @@ func testImage(t *testing.T) {
 	if got := output(t.Context(), t, "docker", append(alone, "version")...); !strings.HasPrefix(got, "fencepost ") {
 		t.Errorf("version: %s", got)
 	}
-	if got := output(t.Context(), t, "docker", append(alone, "migrate", "sql", "--to=1")...); !strings.Contains(got, "CREATE SCHEMA") {
+	got := output(t.Context(), t, "docker", append(alone, "migrate", "sql", "--to=1")...)
+	if !strings.Contains(got, "CREATE SCHEMA") {
 		t.Errorf("migrate sql: %s", got)
 	}
 	if user := output(t.Context(), t, "docker", "inspect", "--format", "{{.Config.User}}", tag); user != "65532:65532" {

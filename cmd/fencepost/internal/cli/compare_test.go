@@ -51,7 +51,10 @@ func TestCompareForPeople(t *testing.T) {
 	if got.status != 0 || got.errOut != "" {
 		t.Errorf("exit status %d: %s", got.status, got.errOut)
 	}
-	for _, part := range []string{"What went wrong", "LOST", "TWICE", "  command              fencepost compare --seed=1 --workers=3\n"} {
+	for _, part := range []string{
+		"What went wrong", "LOST", "TWICE",
+		"  command              fencepost compare --seed=1 --workers=3\n",
+	} {
 		if !strings.Contains(got.out, part) {
 			t.Errorf("no %q in\n%s", part, got.out)
 		}
@@ -204,13 +207,16 @@ func TestCompareOptions(t *testing.T) {
 		"none": {nil, compare.Options{Seed: 1, Workers: 3, Worker: worker}, "fencepost compare --seed=1 --workers=3"},
 		"all": {
 			[]string{
-				"--seed=18446744073709551615", "--duration=1500ms", "--mode=none", "--mode", "unique", "--fault=pause,none", "--workload=hand-off", "--workers=16", "--quick",
+				"--seed=18446744073709551615", "--duration=1500ms", "--mode=none", "--mode", "unique", "--fault=pause,none",
+				"--workload=hand-off", "--workers=16", "--quick",
 			},
 			compare.Options{
-				Seed: 1<<64 - 1, Duration: 1500 * time.Millisecond, Modes: []string{"none", "unique"}, Faults: []string{"pause", "none"},
+				Seed: 1<<64 - 1, Duration: 1500 * time.Millisecond, Modes: []string{"none", "unique"},
+				Faults:    []string{"pause", "none"},
 				Workloads: []string{"hand-off"}, Workers: 16, Quick: true, Worker: worker,
 			},
-			"fencepost compare --seed=18446744073709551615 --workers=16 --duration=1.5s --mode=none,unique --fault=pause,none --workload=hand-off --quick",
+			"fencepost compare --seed=18446744073709551615 --workers=16 --duration=1.5s --mode=none,unique --fault=pause,none " +
+				"--workload=hand-off --quick",
 		},
 	} {
 		var options compare.Options
@@ -249,7 +255,10 @@ func TestCompareUsage(t *testing.T) {
 		}
 	}
 	help := strings.Join(strings.Fields(run(t, "compare", "--help").out), " ")
-	for _, part := range []string{"less than ten minutes", "less than 90 seconds", "by a Docker engine that answers", "Exit status 0", "redis-quorum", "commit-reply-lost"} {
+	for _, part := range []string{
+		"less than ten minutes", "less than 90 seconds", "by a Docker engine that answers",
+		"Exit status 0", "redis-quorum", "commit-reply-lost",
+	} {
 		if !strings.Contains(help, part) {
 			t.Errorf("no %q in the help: %s", part, help)
 		}

@@ -23,7 +23,10 @@ func TestConformanceOfServersThatHold(t *testing.T) {
 	if got.status != 0 || got.errOut != "" {
 		t.Errorf("%+v", got)
 	}
-	for _, line := range []string{"ok        postgres  update ", "ok        postgres  protection ", "ok        redis     told "} {
+	for _, line := range []string{
+		"ok        postgres  update ", "ok        postgres  protection ",
+		"ok        redis     told ",
+	} {
 		if !strings.Contains(got.out, line) {
 			t.Errorf("%q is not printed: %s", line, got.out)
 		}

@@ -23,10 +23,9 @@ type demoCommand struct {
 
 // Help says where the servers come from.
 func (*demoCommand) Help() string {
-	return `It takes the first of: servers at $FENCEPOST_POSTGRES_URL and $FENCEPOST_REDIS_URL; ` +
-		`a Docker engine that answers; installed postgres and redis-server or valkey-server programs. ` +
-		`$FENCEPOST_SERVICES=url, docker or local forces one. ` +
-		`What it starts or creates it also removes. Exit status 0: both plays ended as told.`
+	return `It takes the first of: servers at $FENCEPOST_POSTGRES_URL and $FENCEPOST_REDIS_URL; a Docker engine that ` +
+		`answers; installed postgres and redis-server or valkey-server programs. $FENCEPOST_SERVICES=url, docker or local ` +
+		`forces one. What it starts or creates it also removes. Exit status 0: both plays ended as told.`
 }
 
 // demoResult is what demo --json prints.

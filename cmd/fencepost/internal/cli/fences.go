@@ -38,7 +38,8 @@ func (c *fenceLs) Validate() error {
 
 // Help has an example.
 func (*fenceLs) Help() string {
-	return `It needs no Redis. Pages are read by name, so a large table is read a page at a time: begin the next page --after the last name.
+	return `It needs no Redis. Pages are read by name, so a large table is read a page at a time: begin the next page ` +
+		`--after the last name.
 
 Example:
 

@@ -44,6 +44,7 @@ func golden(t *testing.T, name string, got result, own ...string) {
 		t.Fatal(err)
 	}
 	if text != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s\n(go test ./internal/cli -run %s -update, if this is meant)", name, text, want, t.Name())
+		t.Errorf("%s: got\n%s\nwant\n%s\n(go test ./internal/cli -run %s -update, if this is meant)",
+			name, text, want, t.Name())
 	}
 }

@@ -19,7 +19,9 @@ type grantCommand struct {
 
 // Help is printed below the flags.
 func (*grantCommand) Help() string {
-	return `The schema's owner grants, as the role that runs "fencepost migrate up". Without --operator and --owner the roles are those of applications. Granting twice is harmless. "SELECT fencepost.revoke_all('role')" takes it back.
+	return `The schema's owner grants, as the role that runs "fencepost migrate up". Without --operator and --owner ` +
+		`the roles are those of applications. Granting twice is harmless. "SELECT fencepost.revoke_all('role')" takes it ` +
+		`back.
 
 Examples:
 

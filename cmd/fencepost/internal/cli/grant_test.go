@@ -54,7 +54,8 @@ func TestGrantIsAllOrNothing(t *testing.T) {
 		Granted     []string
 		Kind, Error string
 	}](t, got)
-	if got.status != 1 || len(list.Granted) != 0 || list.Kind != "application" || !strings.Contains(list.Error, "nobody at all") {
+	if got.status != 1 || len(list.Granted) != 0 || list.Kind != "application" ||
+		!strings.Contains(list.Error, "nobody at all") {
 		t.Errorf("grant: %+v", got)
 	}
 	if got := run(t, "migrate", "status", "--database="+app); got.status != 1 {

@@ -64,8 +64,9 @@ func checkLimit(limit int) error {
 
 // Help says what is shown.
 func (*leaseLs) Help() string {
-	return `It puts side by side what Redis says (holder, token, time left, waiters) and what PostgreSQL says (the fence). ` +
-		`A holder whose token is below the fence has been overtaken. Redis is read by SCAN, a part at a time, and needs the right to it.
+	return `It puts side by side what Redis says (holder, token, time left, waiters) and what PostgreSQL says (the ` +
+		`fence). A holder whose token is below the fence has been overtaken. Redis is read by SCAN, a part at a time, and ` +
+		`needs the right to it.
 
 Example:
 
@@ -74,9 +75,10 @@ Example:
 
 // Help says in which order things are done.
 func (*leaseRelease) Help() string {
-	return `The fence is raised first, so that the holder can no longer write, and then the lease is freed, for the first waiter if there is one. ` +
-		`If transactions are open under the lease for longer than --wait, nothing is done (status 75). Without --force only a lease whose holder ` +
-		`was overtaken is freed; otherwise the status is 77. The holder's program learns of it with its next write or renewal.
+	return `The fence is raised first, so that the holder can no longer write, and then the lease is freed, for the ` +
+		`first waiter if there is one. If transactions are open under the lease for longer than --wait, nothing is done ` +
+		`(status 75). Without --force only a lease whose holder was overtaken is freed; otherwise the status is 77. The ` +
+		`holder's program learns of it with its next write or renewal.
 
 Example:
 
@@ -125,7 +127,8 @@ func (c *leaseLs) Run(ctx context.Context, std *streams) error {
 
 func leaseRow(s operate.Sight) []string {
 	l := s.Lease
-	row := []string{shown(s.Resource), shown(l.Label), l.Token.String(), short(l.Left()), fmt.Sprint(l.Waiting), "-", "-", "-", ""}
+	row := []string{shown(s.Resource), shown(l.Label), l.Token.String(), short(l.Left()),
+		fmt.Sprint(l.Waiting), "-", "-", "-", ""}
 	if l.Token == 0 {
 		row[2], row[3] = "-", "-"
 	}

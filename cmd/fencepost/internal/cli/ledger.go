@@ -107,7 +107,8 @@ func (c *ledgerShow) Run(ctx context.Context, std *streams) error {
 		case err != nil:
 			return err
 		case key == nil:
-			return fmt.Errorf("the ledger of the namespace %s does not have the key %q: its work was not recorded, or the key was purged",
+			return fmt.Errorf("the ledger of the namespace %s does not have the key %q: "+
+				"its work was not recorded, or the key was purged",
 				c.Namespace, c.Key)
 		case c.JSON:
 			return std.printJSON(key)

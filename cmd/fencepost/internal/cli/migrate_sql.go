@@ -21,7 +21,8 @@ type migrateSQL struct {
 
 // Help is printed below the flags.
 func (*migrateSQL) Help() string {
-	return `Another tool can run what this prints, and "fencepost migrate up" and "status" then know it as applied. Files that run in a database that "migrate up" has migrated do nothing.
+	return `Another tool can run what this prints, and "fencepost migrate up" and "status" then know it as applied. ` +
+		`Files that run in a database that "migrate up" has migrated do nothing.
 
 Examples:
 

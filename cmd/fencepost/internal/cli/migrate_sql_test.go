@@ -34,8 +34,9 @@ var tools = map[string]tool{
 	"goose":          {gooseUp, gooseDown},
 	"golang-migrate": {golangMigrate((*migrate.Migrate).Up), golangMigrate((*migrate.Migrate).Down)},
 	"flyway":         {send("V*.sql", "", "", false), send("U*.sql", "", "", true)},
-	"dbmate":         {send("*.sql", "-- migrate:up", "-- migrate:down", false), send("*.sql", "-- migrate:down", "", true)},
-	"atlas":          {up: atlasUp},
+	"dbmate": {send("*.sql", "-- migrate:up", "-- migrate:down", false),
+		send("*.sql", "-- migrate:down", "", true)},
+	"atlas": {up: atlasUp},
 }
 
 func psql(pattern string, backwards bool) func(*testing.T, string, string) {
@@ -396,7 +397,8 @@ func TestMigrateSQLUsage(t *testing.T) {
 		"atlas has no files":               {"--down", "--format", "atlas"},
 		"must be one of \"plain\",\"goose": {"--format", "ant"},
 	} {
-		if got := run(t, append([]string{"migrate", "sql"}, args...)...); got.status != 2 || !strings.Contains(got.errOut, want) {
+		got := run(t, append([]string{"migrate", "sql"}, args...)...)
+		if got.status != 2 || !strings.Contains(got.errOut, want) {
 			t.Errorf("%q: %+v, want %s", args, got, want)
 		}
 	}

@@ -24,7 +24,8 @@ func (p *place) own() []string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return []string{p.namespace, "NS", `"` + config.User + `"`, `"USER"`, ", " + config.User + ",", ", USER,", config.Database, "DB"}
+	return []string{p.namespace, "NS", `"` + config.User + `"`, `"USER"`, ", " + config.User +
+		",", ", USER,", config.Database, "DB"}
 }
 
 // golden runs a command on the place and compares what it prints. No nonce may be in it.
@@ -91,8 +92,9 @@ func (p *place) enter(l *fencepost.Lease) {
 	}
 	p.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	c := l.Claim()
-	if _, err := conn.Exec(p.t.Context(), `SET application_name = 'psql'; BEGIN; SELECT fencepost.enter('`+c.Resource+`', `+
-		c.Token.String()+`, '`+c.Nonce.Hex()+`')`); err != nil {
+	if _, err := conn.Exec(p.t.Context(),
+		`SET application_name = 'psql'; BEGIN; SELECT fencepost.enter('`+c.Resource+`', `+
+			c.Token.String()+`, '`+c.Nonce.Hex()+`')`); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -250,7 +252,9 @@ func TestLedger(t *testing.T) {
 	p.golden("ledger_show_json", "ledger show k1 --json")
 	p.golden("ledger_purge_young", "ledger purge --age 1h")
 	p.golden("ledger_purge", "ledger purge --age 24h")
-	if _, err := p.pool.Exec(t.Context(), `UPDATE fencepost.ledger SET done_at = done_at - interval '2 days' WHERE key = 'k1'`); err != nil {
+	_, err := p.pool.Exec(t.Context(),
+		`UPDATE fencepost.ledger SET done_at = done_at - interval '2 days' WHERE key = 'k1'`)
+	if err != nil {
 		t.Fatal(err)
 	}
 	p.golden("ledger_purge_json", "ledger purge --age 24h --json")
@@ -302,8 +306,10 @@ func TestOperatorsNeedOneGrant(t *testing.T) {
 			t.Errorf("%s: %+v", command, got)
 		}
 	}
-	got := run(t, "fence", "ls", "--database="+as(`SELECT fencepost.grant_application('ROLE')`), "--namespace="+p.namespace)
-	if got.status != 69 || !strings.Contains(got.errOut, "fencepost.grant_operator") || strings.Contains(got.errOut, "hunter2") {
+	got := run(t, "fence", "ls", "--database="+as(`SELECT fencepost.grant_application('ROLE')`),
+		"--namespace="+p.namespace)
+	if got.status != 69 || !strings.Contains(got.errOut, "fencepost.grant_operator") ||
+		strings.Contains(got.errOut, "hunter2") {
 		t.Errorf("%+v", got)
 	}
 	got = run(t, "fence", "ls", "--database="+testenv.EmptyDatabase(t))

@@ -30,7 +30,9 @@ type protectCommand struct {
 
 // Help is printed below the flags.
 func (*protectCommand) Help() string {
-	return `Without --apply and --check it writes migrations, up and down, for the tool that migrates your tables, and leaves out what the folder has. fencepost's own migrations come first: "fencepost migrate up", or "fencepost migrate sql".
+	return `Without --apply and --check it writes migrations, up and down, for the tool that migrates your tables, and ` +
+		`leaves out what the folder has. fencepost's own migrations come first: "fencepost migrate up", or "fencepost ` +
+		`migrate sql".
 
 Examples:
 

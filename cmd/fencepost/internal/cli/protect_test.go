@@ -283,7 +283,8 @@ func TestProtectUsage(t *testing.T) {
 		{"exclude each other", []string{"--level=column", "--check", "--dir=x", "a.b"}},
 		{"missing flags: --level", []string{"a.b"}},
 	} {
-		if got := run(t, append([]string{"protect"}, c.args...)...); got.status != 2 || !strings.Contains(got.errOut, c.want) {
+		got := run(t, append([]string{"protect"}, c.args...)...)
+		if got.status != 2 || !strings.Contains(got.errOut, c.want) {
 			t.Errorf("%q: %+v, want %s", c.args, got, c.want)
 		}
 	}

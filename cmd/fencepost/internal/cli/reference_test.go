@@ -12,7 +12,10 @@ var update = flag.Bool("update", false, "write docs/cli.md, docs/fencepost.1 and
 
 // The documents about the command line say what the commands say.
 func TestTheReferenceIsCurrent(t *testing.T) {
-	for format, path := range map[string]string{"markdown": "../../../../docs/cli.md", "man": "../../../../docs/fencepost.1"} {
+	for format, path := range map[string]string{
+		"markdown": "../../../../docs/cli.md",
+		"man":      "../../../../docs/fencepost.1",
+	} {
 		want := mustRun(t, "reference", "--format", format)
 		if *update {
 			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -49,7 +52,8 @@ func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
 		section, _, _ = strings.Cut(section, "\n## ")
 		help := mustRun(t, append(words, "--help")...)
 		_, flags, _ := strings.Cut(help, "Flags:")
-		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--(?:\[no-\])?([a-z-]+)`).FindAllStringSubmatch(flags, -1) {
+		name := regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--(?:\[no-\])?([a-z-]+)`)
+		for _, flag := range name.FindAllStringSubmatch(flags, -1) {
 			if flag[1] != "help" && (!strings.Contains(section, flag[1]) || !strings.Contains(man, flag[1])) {
 				t.Errorf("%q: --%s is not in the reference", words, flag[1])
 			}

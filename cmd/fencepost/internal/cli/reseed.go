@@ -16,9 +16,9 @@ type reseedCommand struct {
 
 // Help says when it is of use.
 func (*reseedCommand) Help() string {
-	return `After Redis lost its data, or went back to an older snapshot, each resource's next grant costs one more round trip to each server, ` +
-		`which raises its counter. This command raises them all at once. It lowers none, so it may be repeated, and run beside workers. ` +
-		`A counter that it creates expires after 30 days without a grant.
+	return `After Redis lost its data, or went back to an older snapshot, each resource's next grant costs one more ` +
+		`round trip to each server, which raises its counter. This command raises them all at once. It lowers none, so it ` +
+		`may be repeated, and run beside workers. A counter that it creates expires after 30 days without a grant.
 
 Example:
 

@@ -29,10 +29,10 @@ type runCommand struct {
 
 // Help says what the program gets, and what is promised.
 func (*runCommand) Help() string {
-	return `The program gets FENCEPOST_RESOURCE, FENCEPOST_NAMESPACE and FENCEPOST_TOKEN, and in FENCEPOST_CLAIM_FD the number of a file descriptor ` +
-		`from which the claim can be read as JSON: {"resource","token","nonce"}, for fencepost.enter. It runs in a process group of its own. ` +
-		`SIGTERM, SIGINT and SIGHUP are passed on to the group. If the lease is lost, the group gets SIGTERM, and after the grace time SIGKILL. ` +
-		`The exit status is the program's.
+	return `The program gets FENCEPOST_RESOURCE, FENCEPOST_NAMESPACE and FENCEPOST_TOKEN, and in FENCEPOST_CLAIM_FD the ` +
+		`number of a file descriptor from which the claim can be read as JSON: {"resource","token","nonce"}, for ` +
+		`fencepost.enter. It runs in a process group of its own. SIGTERM, SIGINT and SIGHUP are passed on to the group. If ` +
+		`the lease is lost, the group gets SIGTERM, and after the grace time SIGKILL. The exit status is the program's.
 
 Examples:
 

@@ -65,7 +65,8 @@ func (u *underLease) record(ctx context.Context, lease *fencepost.Lease, began t
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("the program ended with status 0, but the key %q was not entered, so it may run again: %w", u.Once, err)
+		return fmt.Errorf("the program ended with status 0, but the key %q was not entered, so it may run again: %w",
+			u.Once, err)
 	case done.Recorded:
 		return refused(errors.New("the program ended with status 0, but another run has entered the key meanwhile"))
 	}

@@ -64,7 +64,8 @@ func TestRunOnceEntersNothingUnlessItEndedWell(t *testing.T) {
 	p.overtake("x", 100, "operator")
 	_ = in.Close() // which ends the program
 	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != 80 || !strings.Contains(errOut.String(), `the key "k" was not entered`) {
+	status := cmd.ProcessState.ExitCode()
+	if status != 80 || !strings.Contains(errOut.String(), `the key "k" was not entered`) {
 		t.Errorf("status %d, %s", status, errOut)
 	}
 	if got := run(t, p.with("run -r x --once k --", "echo", "ran")...); got.status != 0 || got.out != "ran\n" {

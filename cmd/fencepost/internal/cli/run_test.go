@@ -40,7 +40,8 @@ func newPlace(t *testing.T) *place {
 	database := testenv.Database(t)
 	prefix := testenv.Prefix(t)
 	return &place{
-		t: t, database: database, namespace: strings.ReplaceAll(prefix, ":", "-"), pool: testenv.PoolOn(t, database), rdb: testenv.Redis(t),
+		t: t, database: database, namespace: strings.ReplaceAll(prefix, ":", "-"),
+		pool: testenv.PoolOn(t, database), rdb: testenv.Redis(t),
 	}
 }
 
@@ -134,7 +135,8 @@ func TestRunNeedsItsServers(t *testing.T) {
 		status int
 		says   string
 	}{
-		"no Redis":      {[]string{"--database=" + p.database, "--redis=redis://u:hunter2@127.0.0.1:1/0"}, 69, "unavailable: Redis"},
+		"no Redis": {[]string{"--database=" + p.database, "--redis=redis://u:hunter2@127.0.0.1:1/0"},
+			69, "unavailable: Redis"},
 		"no PostgreSQL": {[]string{"--database=" + nowhere, "--redis=" + testenv.RedisURL(t)}, 69, "unavailable: PostgreSQL"},
 		"no migrations": {
 			[]string{"--database=" + testenv.EmptyDatabase(t), "--redis=" + testenv.RedisURL(t), "--namespace=" + p.namespace},
@@ -145,7 +147,8 @@ func TestRunNeedsItsServers(t *testing.T) {
 		"advisory's max hold": {append(p.flags(), "--advisory", "--max-hold=1s"), 2, "no end of its own"},
 	} {
 		got := run(t, append(append([]string{"run", "-r", "x"}, tt.args...), "--", "echo", "ran")...)
-		if got.status != tt.status || got.out != "" || !strings.Contains(got.errOut, tt.says) || strings.Contains(got.errOut, "hunter2") {
+		if got.status != tt.status || got.out != "" || !strings.Contains(got.errOut, tt.says) ||
+			strings.Contains(got.errOut, "hunter2") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -160,8 +163,10 @@ func TestRunNeedsItsServers(t *testing.T) {
 func TestRunEndsTheProgramIfTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	got := run(t, p.with("run -r x --max-hold=3s --grace=2s --", "sh", "-c", `trap 'echo told' TERM; while :; do sleep 0.05; done`)...)
-	if got.status != 79 || !strings.HasPrefix(got.out, "told\n") || !strings.Contains(got.errOut, "ended, with status 137") {
+	got := run(t,
+		p.with("run -r x --max-hold=3s --grace=2s --", "sh", "-c", `trap 'echo told' TERM; while :; do sleep 0.05; done`)...)
+	if got.status != 79 || !strings.HasPrefix(got.out, "told\n") ||
+		!strings.Contains(got.errOut, "ended, with status 137") {
 		t.Errorf("%+v", got)
 	}
 }

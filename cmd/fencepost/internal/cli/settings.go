@@ -23,7 +23,8 @@ type databaseFlags struct {
 // for missing flags, and an empty variable sets an empty flag.
 func (f *databaseFlags) Validate() error {
 	if f.Database == "" && !servers.PostgresNamed() {
-		return errors.New("--database is missing or empty: give it an address, or set FENCEPOST_POSTGRES_URL, DATABASE_URL or PGHOST")
+		return errors.New("--database is missing or empty: give it an address, or set " +
+			"FENCEPOST_POSTGRES_URL, DATABASE_URL or PGHOST")
 	}
 	if err := servers.CheckPostgres(f.Database); err != nil {
 		return fmt.Errorf("--database is %w", err)

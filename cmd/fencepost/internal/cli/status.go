@@ -23,11 +23,13 @@ const (
 
 const description = `Fencing tokens for PostgreSQL: stale workers are refused.
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 3 migrations pending (migrate status), 69 a server is unavailable, 75 the lease is held by another, ` +
-	`77 refused, 79 the lease was lost, 80 the token is stale, 81 unknown whether it was committed. ` +
-	`fencepost run passes on the status of its program, 128 + n after signal n; 126 if it cannot be run, 127 if it is not found.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 migrations pending (migrate status), 69 a server is unavailable, 75 ` +
+	`the lease is held by another, 77 refused, 79 the lease was lost, 80 the token is stale, 81 unknown whether it was ` +
+	`committed. fencepost run passes on the status of its program, 128 + n after signal n; 126 if it cannot be run, 127 ` +
+	`if it is not found.
 
-Servers are named by flag or by environment: FENCEPOST_POSTGRES_URL, DATABASE_URL or libpq's PGHOST and the like; FENCEPOST_REDIS_URL or REDIS_URL.`
+Servers are named by flag or by environment: FENCEPOST_POSTGRES_URL, DATABASE_URL or libpq's PGHOST and the like; ` +
+	`FENCEPOST_REDIS_URL or REDIS_URL.`
 
 // statusError is an error with an exit status of its own. Without an error there is nothing to print.
 type statusError struct {

@@ -13,8 +13,8 @@ type streams struct {
 }
 
 // share makes the writers safe for concurrent use until end is called: a program that the command runs writes to them,
-// and so does what goes on in the background. What the latter writes after the end is dropped. A file needs none of this,
-// and a program inherits it as it is.
+// and so does what goes on in the background. What the latter writes after the end is dropped. A file needs none of
+// this, and a program inherits it as it is.
 func (s *streams) share() (end func()) {
 	out := &shared{to: s.out}
 	err := out

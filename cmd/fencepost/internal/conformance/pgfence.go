@@ -269,7 +269,8 @@ func (s *scratch) protection(ctx context.Context, t *trial) error {
 	}
 	protected := s.app() + ".protected"
 	for _, sql := range []string{
-		`CREATE TABLE ` + protected + ` (id text PRIMARY KEY, value text NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0)`,
+		`CREATE TABLE ` + protected +
+			` (id text PRIMARY KEY, value text NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0)`,
 		s.sql(`SELECT fencepost.protect('` + protected + `', '` + s.schema + `', 'protection-', '{id}')`),
 	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {

@@ -17,10 +17,13 @@ func (s *scratch) settings(ctx context.Context, t *trial) error {
 		return err
 	}
 	const (
-		local = `SELECT pg_catalog.set_config('fencepost_check.word', 'said', true), pg_catalog.set_config('statement_timeout', '71s', true),
-			pg_catalog.set_config('lock_timeout', '72s', true), pg_catalog.set_config('idle_in_transaction_session_timeout', '73s', true),
+		local = `SELECT pg_catalog.set_config('fencepost_check.word', 'said', true),
+			pg_catalog.set_config('statement_timeout', '71s', true),
+			pg_catalog.set_config('lock_timeout', '72s', true),
+			pg_catalog.set_config('idle_in_transaction_session_timeout', '73s', true),
 			pg_catalog.set_config('tcp_user_timeout', '74s', true), pg_catalog.set_config('synchronous_commit', 'on', true)`
-		read = `SELECT coalesce(pg_catalog.current_setting('fencepost_check.word', true), '') || ' ' || pg_catalog.current_setting('statement_timeout')`
+		read = `SELECT coalesce(pg_catalog.current_setting('fencepost_check.word', true), '') ||
+			' ' || pg_catalog.current_setting('statement_timeout')`
 	)
 	tx, err := inTx(ctx, conn, local)
 	if err != nil {

@@ -181,7 +181,9 @@ func (s *scratch) encoding(ctx context.Context, t *trial) error {
 	const name = "größer"
 	var bytes int
 	var client, back string
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_client_encoding(), pg_catalog.octet_length(pg_catalog.convert_to($1::text, 'UTF8')), $1::text`, name).
+	err = conn.QueryRow(ctx,
+		`SELECT pg_catalog.pg_client_encoding(), pg_catalog.octet_length(pg_catalog.convert_to($1::text, 'UTF8')), $1::text`,
+		name).
 		Scan(&client, &bytes, &back)
 	switch {
 	case err != nil:

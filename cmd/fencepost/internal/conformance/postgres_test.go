@@ -64,14 +64,17 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 		"the comparison of a claim": {"AND f.token < claim.token AND", "AND", []string{"claim"}},
 		"the lock of the guard":     {"FOR SHARE;\n    IF ", ";\n    IF ", []string{"guard", "overtaken"}},
 		"the comparison of the guard": {
-			"AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce", "", []string{"overtaken"},
+			"AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce",
+			"", []string{"overtaken"},
 		},
-		"the wait for the disk":  {"PERFORM set_config('synchronous_commit', 'on', true);", "NULL;", []string{"durable"}},
-		"the look at snapshots":  {"USING ERRCODE = '40001'", "USING ERRCODE = 'ZF001'", []string{"snapshot"}},
-		"the question for an id": {"status := pg_xact_status(settle.xid::xid8);", "status := 'committed';", []string{"commit"}},
-		"the result of a key":    {"RETURN entry.result::text;", "RETURN NULL;", []string{"once"}},
-		"a function":             {"CREATE FUNCTION fencepost.mark(", "CREATE FUNCTION fencepost.other(", []string{"functions"}},
-		"the triggers":           {"'FOR EACH ROW EXECUTE FUNCTION", "'FOR EACH STATEMENT EXECUTE FUNCTION", []string{"protection"}},
+		"the wait for the disk": {"PERFORM set_config('synchronous_commit', 'on', true);", "NULL;", []string{"durable"}},
+		"the look at snapshots": {"USING ERRCODE = '40001'", "USING ERRCODE = 'ZF001'", []string{"snapshot"}},
+		"the question for an id": {"status := pg_xact_status(settle.xid::xid8);",
+			"status := 'committed';", []string{"commit"}},
+		"the result of a key": {"RETURN entry.result::text;", "RETURN NULL;", []string{"once"}},
+		"a function":          {"CREATE FUNCTION fencepost.mark(", "CREATE FUNCTION fencepost.other(", []string{"functions"}},
+		"the triggers": {"'FOR EACH ROW EXECUTE FUNCTION", "'FOR EACH STATEMENT EXECUTE FUNCTION",
+			[]string{"protection"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,7 +93,10 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 				some[name] = conformance.Failed
 			}
 			if some["functions"] == conformance.Failed {
-				for _, name := range []string{"claim", "durable", "guard", "overtaken", "snapshot", "commit", "once", "protection"} {
+				for _, name := range []string{
+					"claim", "durable", "guard", "overtaken", "snapshot",
+					"commit", "once", "protection",
+				} {
 					some[name] = conformance.NotTried
 				}
 			}
@@ -114,7 +120,10 @@ func TestControl_AnUpdateThatDoesNotLookAgain(t *testing.T) {
 		CREATE VIEW $1."account" AS SELECT * FROM $1."inner";
 		CREATE FUNCTION $1."write"() RETURNS trigger LANGUAGE plpgsql AS $$$$
 		BEGIN
-			IF TG_OP <> 'INSERT' THEN PERFORM FROM $1."inner" WHERE id = OLD.id FOR UPDATE; DELETE FROM $1."inner" WHERE id = OLD.id; END IF;
+			IF TG_OP <> 'INSERT' THEN
+				PERFORM FROM $1."inner" WHERE id = OLD.id FOR UPDATE;
+				DELETE FROM $1."inner" WHERE id = OLD.id;
+			END IF;
 			IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
 			INSERT INTO $1."inner" VALUES (NEW.*);
 			RETURN NEW;
@@ -236,7 +245,8 @@ func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 		},
 		"SQL_ASCII":                   {speakingASCII, "encoding", "client_encoding=UTF8", untried(needEncoding...)},
 		"warnings that are kept back": {emptyWith("client_min_messages", "error"), "notices", "not heard", nil},
-		"triggers that do not fire":   {emptyWith("session_replication_role", "replica"), "protection", "without a claim", nil},
+		"triggers that do not fire": {emptyWith("session_replication_role", "replica"), "protection",
+			"without a claim", nil},
 		"no server": {
 			func(*testing.T) string { return "postgres://somebody:hunter2@127.0.0.1:1/none" }, "connect", "connect",
 			untried(append([]string{"primary", "encoding", "settings", "notices", "gate", "table", "session"}, needTable...)...),

@@ -63,7 +63,8 @@ func (s *scratch) makeTable(ctx context.Context, t *trial) error {
 	for _, sql := range []string{
 		`CREATE SCHEMA ` + s.schema,
 		`CREATE SCHEMA ` + s.app(),
-		`CREATE TABLE ` + s.table().String() + ` (id text PRIMARY KEY, value text NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0)`,
+		`CREATE TABLE ` + s.table().String() +
+			` (id text PRIMARY KEY, value text NOT NULL, last_fencing_token bigint NOT NULL DEFAULT 0)`,
 	} {
 		if _, err := conn.Exec(ctx, s.edit(sql)); err != nil {
 			return err

@@ -83,7 +83,8 @@ func (s *Site) look(ctx context.Context, resources ...string) ([]Sight, error) {
 		}
 		for i, v := range seen {
 			sights[i] = Sight{Resource: v.Resource, redis: v, Lease: Lease{
-				Standing: v.Standing, Label: v.Label, Token: v.Token, LeftMS: v.Left.Milliseconds(), Waiting: v.Waiting, Counter: v.Counter,
+				Standing: v.Standing, Label: v.Label, Token: v.Token, LeftMS: v.Left.Milliseconds(),
+				Waiting: v.Waiting, Counter: v.Counter,
 			}}
 		}
 	}

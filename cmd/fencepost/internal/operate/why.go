@@ -54,14 +54,17 @@ func (r *Reason) sayFence(namespace string) {
 	switch {
 	case f == nil:
 		r.Verdict = Unclaimed
-		r.say("Nobody has ever claimed %q in the namespace %q: every token is refused until it is claimed.", r.Resource, namespace)
+		r.say("Nobody has ever claimed %q in the namespace %q: every token is refused until it is claimed.",
+			r.Resource, namespace)
 		r.say("If workers do work on it, look for another namespace or another database.")
 	case r.Token == 0:
 		r.Verdict = Current
-		r.say("The fence of %q is at %d, claimed by %q %s: every lower token is refused.", r.Resource, f.Token, f.Label, at(f.ClaimedAt))
+		r.say("The fence of %q is at %d, claimed by %q %s: every lower token is refused.",
+			r.Resource, f.Token, f.Label, at(f.ClaimedAt))
 	case r.Token < f.Token:
 		r.Verdict = Overtaken
-		r.say("Token %d is refused: it was overtaken by token %d, which %q claimed %s.", r.Token, f.Token, f.Label, at(f.ClaimedAt))
+		r.say("Token %d is refused: it was overtaken by token %d, which %q claimed %s.",
+			r.Token, f.Token, f.Label, at(f.ClaimedAt))
 		r.say("What the worker still has to write is lost to it; it has to acquire the lease again.")
 	case r.Token == f.Token:
 		r.Verdict = Current
@@ -100,7 +103,8 @@ func (r *Reason) sayLease() {
 		r.say("%d wait for it.", l.Waiting)
 	}
 	if f != nil && l.Counter != 0 && l.Counter < f.Token {
-		r.say("The counter in Redis is at %d, below the fence: fencepost reseed raises it; the next grant does as well.", l.Counter)
+		r.say("The counter in Redis is at %d, below the fence: fencepost reseed raises it; the next grant does as well.",
+			l.Counter)
 	}
 }
 
