@@ -45,8 +45,8 @@ type Collected struct {
 //
 // It works in small transactions, and waits for nobody: it may run beside workers, several times at once, and be
 // repeated after any error. The result counts what was done, also along with an error. The fences of a resource that is
-// used again are created again: the first grant after that costs one more round trip to each server, which is reported as
-// a reseed.
+// used again are created again: the first grant after that costs one more round trip to each server, which is reported
+// as a reseed.
 //
 // conn must not be in a transaction. The role needs fencepost.grant_collector. Errors: ErrInvalid, ErrUnavailable,
 // ErrOutcomeUnknown, and what Held returned. ctx bounds the call.

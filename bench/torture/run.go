@@ -39,7 +39,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		"lists of faults, separated by semicolons; each list is a cell. all, kept (what leases survive), or names")
 	flags.Uint64Var(&o.cell.Seed, "seed", 0, "seed of operations and faults (default: a new one, which is printed)")
 	flags.DurationVar(&o.cell.Duration, "duration", 10*time.Second, "how long faults are made in each cell")
-	flags.DurationVar(&o.cell.Within, "within", 10*time.Second, "the time in which each resource is served after the last fault")
+	flags.DurationVar(&o.cell.Within, "within", 10*time.Second,
+		"the time in which each resource is served after the last fault")
 	flags.IntVar(&o.cell.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.cell.Threads, "threads", 3, "threads of each worker")
 	flags.IntVar(&o.cell.Groups, "groups", 3, "resources")

@@ -160,7 +160,8 @@ const (
 		pg_catalog.set_config('lock_timeout', '0', true),
 		CASE WHEN pg_catalog.current_setting('transaction_timeout', true) OPERATOR(pg_catalog.<>) '0'
 		THEN pg_catalog.set_config('transaction_timeout', '0', true) END`
-	claimSQL = `SELECT claimed, current, coalesce(refusal::text, '') FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`
+	claimSQL = `SELECT claimed, current, coalesce(refusal::text, '')
+		FROM fencepost.claim($1::text, $2::bigint, $3::uuid, $4::text)`
 )
 
 func raise(ctx context.Context, conn *pgx.Conn, c Claim, label string, p patience) (a answer, err error) {

@@ -174,8 +174,8 @@ func (w *Within) read(said string) (err error) {
 	return err
 }
 
-// columns reads a row that PostgreSQL has made a text of. Only its last value may have quotes: there are no texts of the
-// caller's among the others. NULL is empty.
+// columns reads a row that PostgreSQL has made a text of. Only its last value may have quotes: there are no texts of
+// the caller's among the others. NULL is empty.
 func columns(row string, into []string) {
 	row = strings.TrimSuffix(strings.TrimPrefix(row, "("), ")")
 	last := len(into) - 1

@@ -101,7 +101,8 @@ func (c *collection) run(ctx context.Context) error {
 
 func (c *collection) full() bool { return c.opts.Limit > 0 && c.done.Collected >= c.opts.Limit }
 
-const listSQL = `SELECT resource, bucket FROM fencepost.collectable($1::text, $2::text, $3::text::interval, $4::integer)`
+const listSQL = `SELECT resource, bucket
+	FROM fencepost.collectable($1::text, $2::text, $3::text::interval, $4::integer)`
 
 // list returns the next old fences, with their buckets.
 func (c *collection) list(ctx context.Context, after string) (names []string, buckets []int, err error) {

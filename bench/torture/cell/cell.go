@@ -61,8 +61,8 @@ func (r *Result) Broken() (broken []check.Verdict) {
 	return broken
 }
 
-// Expected reports whether the result is as it should be: nothing is broken. Without a fence a lease's work is not safe,
-// so there it does not matter.
+// Expected reports whether the result is as it should be: nothing is broken. Without a fence a lease's work is not
+// safe, so there it does not matter.
 func (r *Result) Expected() bool { return !r.Mode.Fenced() || len(r.Broken()) == 0 }
 
 // Run runs a cell, and checks it. The history is returned with the result.

@@ -151,8 +151,8 @@ func shortest(ops []porcupine.Operation) []string {
 	return names
 }
 
-// until returns what was known of a row when the i-th answer came: the operations that had been answered, and writes that
-// were under way.
+// until returns what was known of a row when the i-th answer came: the operations that had been answered, and writes
+// that were under way.
 func until(ops []porcupine.Operation, i int) []porcupine.Operation {
 	known := slices.Clone(ops[:i+1])
 	for _, o := range ops[i+1:] {

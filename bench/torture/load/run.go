@@ -17,8 +17,8 @@ import (
 // Argument makes this program a worker, if it is its last one.
 const Argument = "torture-worker"
 
-// Run is the worker: it reads its config and its orders from in, works, and writes events to out. If in or ctx ends, Run
-// ends at once. Run leaves a goroutine behind that reads in, so the process should end.
+// Run is the worker: it reads its config and its orders from in, works, and writes events to out. If in or ctx ends,
+// Run ends at once. Run leaves a goroutine behind that reads in, so the process should end.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

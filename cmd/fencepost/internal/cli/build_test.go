@@ -31,7 +31,8 @@ func output(ctx context.Context, t *testing.T, name string, args ...string) stri
 	return strings.TrimSpace(string(out))
 }
 
-// What make build and make image make. One test follows the other, so that the second finds what the first has compiled.
+// What make build and make image make. One test follows the other, so that the second finds what the first has
+// compiled.
 func TestTheBuilds(t *testing.T) {
 	t.Parallel()
 	t.Run("the program is static and knows its commit", testStaticProgram)
