@@ -35,7 +35,7 @@ func releaseAll(t *testing.T, leases []*fencepost.Lease) {
 	}
 }
 
-// names returns what leases are for, in their order.
+// names returns the resources of leases, in the order of the leases.
 func names(leases []*fencepost.Lease) []string {
 	all := make([]string, 0, len(leases))
 	for _, l := range leases {
@@ -65,7 +65,7 @@ func TestAcquireAllSortsAndCountsOnce(t *testing.T) {
 	}
 }
 
-// All or none: where one cannot be had, those that were got are given back.
+// All or none: if one lease cannot be acquired, those already acquired are given back.
 func TestAcquireAllHoldsNothingAfterAnError(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -83,7 +83,7 @@ func TestAcquireAllHoldsNothingAfterAnError(t *testing.T) {
 	}
 }
 
-// A lease that is lost while the next is waited for ends the waiting.
+// If a held lease is lost while the next one is waited for, the wait ends.
 func TestAcquireAllNoticesALossMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -97,8 +97,8 @@ func TestAcquireAllNoticesALossMeanwhile(t *testing.T) {
 	}
 }
 
-// Eight goroutines with random sets, in random order, never wait for each other in a circle: neither for leases nor
-// in their transactions, where locks are taken in the same order.
+// Eight goroutines with random sets, in random order, never wait for each other in a circle: neither for leases nor in
+// their transactions, which take their locks in the same order.
 func TestAcquireAllDoesNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// I9: a slot that was held, and could not be asked again because ctx ended, stays held. Any other error replaces what
-// was met before.
+// I9: a slot that was held, and could not be asked again because ctx ended, counts as held. Any other error replaces
+// the earlier outcome.
 func TestInvariant9_TheEndOfCtxDoesNotTurnAHeldSlotIntoAnUnavailableOne(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())

@@ -30,7 +30,7 @@ func anyOf(t *testing.T, s *fencepost.Store, resources []string, opts *fencepost
 	return l
 }
 
-// left are the store's keys in Redis that are no counters.
+// left returns the store's keys in Redis, except counters.
 func (b *bundle) left(t *testing.T) []string {
 	t.Helper()
 	var left []string
@@ -46,7 +46,7 @@ func (b *bundle) left(t *testing.T) []string {
 	return left
 }
 
-// eventually waits for what comes about in the background.
+// eventually waits for something that happens in the background.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); <-time.After(10 * time.Millisecond) {
@@ -56,7 +56,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// As many callers as there are slots hold one each. The next caller gets ErrHeld, and free slots are used.
+// As many callers as there are slots hold one each. The next caller gets ErrHeld. Slots that are free are used.
 func TestAcquireAnyTakesWhatIsFree(t *testing.T) {
 	t.Parallel()
 	j := newJournal(t)
@@ -92,7 +92,8 @@ func TestAcquireAnyTakesWhatIsFree(t *testing.T) {
 	})
 }
 
-// countHolders has each holder enter its slot in a table while it works, and tells the most that were there at a time.
+// countHolders has each holder enter its slot in a table while it works, and returns the largest number that were there
+// at the same time.
 func countHolders(ctx context.Context, pool *pgxpool.Pool, l *fencepost.Lease) (atOnce int, err error) {
 	if _, err := pool.Exec(ctx, `INSERT INTO app.holder VALUES ($1)`, l.Resource()); err != nil {
 		return 0, err // another caller is in the slot
@@ -102,8 +103,8 @@ func countHolders(ctx context.Context, pool *pgxpool.Pool, l *fencepost.Lease) (
 	return atOnce, errors.Join(err, left)
 }
 
-// Of many callers in several processes never more than n hold a slot, none shares one, each is served, and nothing
-// is left.
+// With many callers in several processes, never more than n hold a slot, no two share one, each is served, and nothing
+// is left behind.
 func TestAcquireAnyIsASemaphore(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -180,7 +181,8 @@ func (b *bundle) waiters(t *testing.T, s *fencepost.Store, n int) []chan *fencep
 	return all
 }
 
-// A slot goes to the waiter that came first, and the others sleep on: what is sent does not grow with their number.
+// A slot goes to the waiter that came first, and the others sleep on: the number of messages does not grow with the
+// number of waiters.
 func TestAcquireAnyServesInOrderAndWakesOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -220,7 +222,7 @@ func TestAcquireAnyServesInOrderAndWakesOne(t *testing.T) {
 	}
 }
 
-// A caller that gives up leaves no lease and no place in a queue behind, and neither does one that is served.
+// A caller that gives up leaves no lease and no place in a queue behind. Neither does a caller that is served.
 func TestAcquireAnyLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -248,7 +250,7 @@ func TestAcquireAnyLeavesNothingBehind(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(b.left(t)) == 0 })
 }
 
-// A slot whose last holder has a transaction open is passed over; what it leaves is the others.
+// A slot whose last holder has a transaction open is passed over, and remains for the others.
 func TestAcquireAnyPassesOverABusyFence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -270,7 +272,8 @@ func TestAcquireAnyPassesOverABusyFence(t *testing.T) {
 	anyOf(t, b.store, []string{"r"}, nil)
 }
 
-// What cannot be waited for does not keep the caller from the others; what the caller holds itself is left out.
+// A resource that cannot be waited for does not keep the caller from the others. A resource that the caller itself
+// holds is left out.
 func TestAcquireAnyOfWhatCannotBeHad(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -299,7 +302,7 @@ func TestAcquireAnyOfWhatCannotBeHad(t *testing.T) {
 	wantHeldByCaller(t, "AcquireAny", second(b.store.AcquireAny(l.Context(), []string{"mine"}, nil)))
 }
 
-// The control: a caller that has picked one slot waits for it, although another one is free.
+// The control: a caller that has picked one slot waits for it, although another slot is free.
 func TestAcquireAnyControl_OneSlotIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -312,7 +315,7 @@ func TestAcquireAnyControl_OneSlotIsWaitedFor(t *testing.T) {
 	}
 }
 
-// I9: when ctx ends the error says so, also if another slot had been given up before.
+// I9: when ctx ends, the error says so, even if another slot had been given up before.
 func TestInvariant9_AcquireAnyTellsThatItsContextEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

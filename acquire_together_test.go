@@ -40,7 +40,7 @@ func (h *scriptTrips) count(cmd redis.Cmder) {
 	}
 }
 
-// A hundred leases that are free cost one round trip to Redis and one to PostgreSQL, and one to release them.
+// A hundred free leases cost one round trip to Redis and one to PostgreSQL, and one more to release them.
 func TestRoundTripsOfAcquireAll(t *testing.T) {
 	t.Parallel()
 	rdb, inRedis := testenv.Redis(t), &scriptTrips{}
@@ -77,8 +77,8 @@ func TestRoundTripsOfAcquireAll(t *testing.T) {
 	}
 }
 
-// Who waits for a lease holds only those before it: the leases behind it go to whoever asks. If it kept them, two
-// callers that each wait for the other's would wait for ever.
+// A caller that waits for a lease holds only the leases before it; those after it stay free for others. If it kept
+// them, two callers could wait for each other's leases for ever.
 func TestAcquireAllHoldsNothingBehindTheLeaseItWaitsFor(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -121,7 +121,7 @@ func TestAcquireAllHoldsNothingBehindTheLeaseItWaitsFor(t *testing.T) {
 	releaseAll(t, leases)
 }
 
-// Redis has lost the counters of all: each token is lifted above its own fence.
+// If Redis has lost the counters of all resources, each token is lifted above its own fence.
 func TestAcquireAllLiftsEachTokenAboveItsFence(t *testing.T) {
 	t.Parallel()
 	var c counts
@@ -142,7 +142,8 @@ func TestAcquireAllLiftsEachTokenAboveItsFence(t *testing.T) {
 	}
 }
 
-// One resource's earlier holder is still at work: the claim of it waits, within ClaimWait, and then nothing is held.
+// If the earlier holder of one resource is still at work, the claim waits for at most ClaimWait. After that nothing is
+// held.
 func TestAcquireAllWaitsForAGuardedTransactionOfOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -187,11 +188,11 @@ func TestAcquireAllWaitsForAGuardedTransactionOfOne(t *testing.T) {
 	releaseAll(t, leases)
 }
 
-// claimWaits is true while a claim waits for a guarded transaction.
+// claimWaits reports whether a claim waits for a guarded transaction.
 const claimWaits = `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`
 
-// Leases on advisory locks, which have no common request, are acquired one after the other.
+// Advisory locks have no common request, so their leases are acquired one after the other.
 func TestAcquireAllWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -208,7 +209,7 @@ func TestAcquireAllWithoutRedis(t *testing.T) {
 	}
 }
 
-// A lost reply to the claims: they are made again, and recognise themselves.
+// If the reply to the claims is lost, they are made again and recognised as already made.
 func TestALostReplyToManyClaimsHealsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -50,7 +50,7 @@ func (c *lateConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close of a connection whose message is on its way does not stop the message.
+// A message that is already on its way arrives even if its connection is closed.
 func (c *lateConn) Close() error {
 	if c.late.Load() {
 		return nil
@@ -79,9 +79,9 @@ func (n *lateNetwork) pool(t *testing.T, same *pgxpool.Pool) *pgxpool.Pool {
 	return pool
 }
 
-// I5: a caller that gives up an acquire while its token is being drawn overtakes nobody, however late the draw arrives:
-// the lock is kept until the draw has been answered. Otherwise its number would come after that of the next holder, and
-// make that one stale.
+// I5: a caller that gives up an acquire while its token is being drawn overtakes nobody, however late the draw arrives,
+// because the lock is kept until the draw has been answered. Without that, its token would be drawn after the next
+// holder's and make that holder stale.
 func TestInvariant5_ADrawThatIsLateOvertakesNobody(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)

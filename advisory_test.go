@@ -44,7 +44,7 @@ func advisoryTx(t *testing.T, pool *pgxpool.Pool, opts *fencepost.Options) *fenc
 	return a
 }
 
-// txOptions are those of a store's options that an AdvisoryTx has too.
+// txOptions returns those of a store's options that an AdvisoryTx also has.
 func txOptions(o *fencepost.Options) *fencepost.AdvisoryTxOptions {
 	return &fencepost.AdvisoryTxOptions{
 		Namespace: o.Namespace,
@@ -157,7 +157,7 @@ func advisoryLocks(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// overtaken is a holder whose session was ended, and who has been overtaken since: B has written.
+// overtaken is a holder whose session was ended and who has been overtaken: B has written since.
 func overtaken(t *testing.T) (pool *pgxpool.Pool, a *fencepost.Store, stale, current *fencepost.Lease) {
 	t.Helper()
 	pool, opts := onLocks(t)
@@ -172,8 +172,8 @@ func overtaken(t *testing.T) (pool *pgxpool.Pool, a *fencepost.Store, stale, cur
 	return pool, a, stale, current
 }
 
-// Case 10, I3: the session of A was ended, B has taken over. A is told without a round trip, and where it does not
-// ask its lease, PostgreSQL refuses.
+// Case 10, I3: A's session was ended, and B has taken over. A gets an error without a round trip. If A does not ask its
+// lease, PostgreSQL refuses the write.
 func TestCase10_TheFenceRefusesAHolderWhoseSessionEnded(t *testing.T) {
 	t.Parallel()
 	pool, a, stale, current := overtaken(t)
@@ -195,7 +195,7 @@ func TestCase10_TheFenceRefusesAHolderWhoseSessionEnded(t *testing.T) {
 	}
 }
 
-// Without the fence, which an advisory lock alone is, the same holder writes over what B wrote.
+// The control: with an advisory lock and no fence, the same holder overwrites what B wrote.
 func TestCase10Control_WithoutTheFence(t *testing.T) {
 	t.Parallel()
 	pool, _, _, _ := overtaken(t)
@@ -211,7 +211,7 @@ func TestCase10Control_WithoutTheFence(t *testing.T) {
 	}
 }
 
-// Case 15: however the work ends, PostgreSQL shows no lock afterwards.
+// Case 15: however the work ends, no lock remains in PostgreSQL.
 func TestCase15_DoOnLocksReleasesHoweverTheWorkEnds(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -248,8 +248,8 @@ func TestCase15_DoOnLocksReleasesHoweverTheWorkEnds(t *testing.T) {
 	}
 }
 
-// Case 25: as many holders as connections, and more; waiters on one name; one connection for all. Everybody comes
-// to his end.
+// Case 25: as many holders as connections, and more; many waiters for one name; one connection for all. Every caller
+// finishes.
 func TestCase25_NobodyWaitsForAConnectionForEver(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -299,7 +299,7 @@ func crowd(t *testing.T, workers int, work func(i int) error) {
 	wg.Wait()
 }
 
-// A lease lasts as long as its session: what asks for something else is refused, and not overlooked.
+// A lease lasts as long as its session. An option that asks for something else is refused, not ignored.
 func TestAdvisoryLeasesHaveNoTTLOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -324,7 +324,7 @@ func TestAdvisoryLeasesHaveNoTTLOfTheirOwn(t *testing.T) {
 	wantErr(t, err, fencepost.ErrInvalid)
 }
 
-// Leases over Redis and over locks meet at the fence: no token is used twice, whichever side grants.
+// Leases in Redis and on advisory locks share the fence: no token is used twice, whichever of the two grants.
 func TestLocksAndRedisMeetAtTheFence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -344,7 +344,7 @@ func TestLocksAndRedisMeetAtTheFence(t *testing.T) {
 	}
 }
 
-// A claim that does not come about leaves no lock.
+// A claim that fails leaves no lock behind.
 func TestAnAdvisoryAcquireWithoutMigrationsHoldsNothing(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)

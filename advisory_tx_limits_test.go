@@ -12,8 +12,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// The wait for a transaction-level lock is bounded by the caller alone, and the function has the limits of its
-// database again.
+// Only the caller bounds the wait for a transaction-level lock. The function then runs under the limits of its database
+// again.
 func TestCase41_AnAdvisoryTxWaitsForItsOwnBound(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -64,7 +64,7 @@ func TestCase41_AnAdvisoryTxWaitsForItsOwnBound(t *testing.T) {
 	}
 }
 
-// What a session was left with, in the settings that keep the limits meanwhile, counts as unset.
+// The settings that keep the limits meanwhile may have been set by the session before. Such values count as unset.
 func TestCase52_AnAdvisoryTxTrustsNoSettingLeftBehind(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -84,8 +84,8 @@ func TestCase52_AnAdvisoryTxTrustsNoSettingLeftBehind(t *testing.T) {
 	}
 }
 
-// What is reported of a wait that ends with its context is what the call returns: somebody has the lock, and nothing is
-// wrong with the server.
+// If a wait ends with its context, the event carries the error that the call returns: somebody has the lock, and the
+// server is well.
 func TestAnAdvisoryTxReportsWhatItReturns(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)

@@ -51,7 +51,7 @@ func TestAdvisoryTxRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// addOne reads and writes in two statements: without a lock before the first, others come between.
+// addOne reads and writes in two statements. Without a lock before the first, another transaction can come in between.
 func addOne(ctx context.Context, tx pgx.Tx) error {
 	var n int
 	if err := tx.QueryRow(ctx, `SELECT value::int FROM app.invoice WHERE id = '1'`).Scan(&n); err != nil {
@@ -61,8 +61,8 @@ func addOne(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Case 20, I7: the lock is had before anything is read, also where the database's default isolation would have
-// taken its snapshot before the wait. Nothing is lost, and nobody meets 40001.
+// Case 20, I7: the lock is taken before anything is read, even if the database's default isolation would have taken its
+// snapshot before the wait. Nothing is lost, and nobody gets 40001.
 func TestCase20_TheLockComesBeforeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -118,7 +118,7 @@ func TestCase20Control_WithoutTheLock(t *testing.T) {
 	}
 }
 
-// Case 20: 40001 and 40P01 run the whole again, under another claim, a bounded number of times.
+// Case 20: 40001 and 40P01 repeat the whole call under another claim, a bounded number of times.
 func TestCase20_AdvisoryTxRunsTheWholeAgain(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -154,7 +154,7 @@ func TestCase20_AdvisoryTxRunsTheWholeAgain(t *testing.T) {
 	}
 }
 
-// Case 20: nil is never returned for what was rolled back.
+// Case 20: a transaction that was rolled back never returns nil.
 func TestCase20_AdvisoryTxNeverTakesARollbackForACommit(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -169,7 +169,7 @@ func TestCase20_AdvisoryTxNeverTakesARollbackForACommit(t *testing.T) {
 	}
 }
 
-// Case 10 by construction: who loses the session loses the write.
+// Case 10 by construction: a caller that loses its session loses its write.
 func TestCase10_AnAdvisoryTxLosesItsWriteWithItsLock(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -221,7 +221,8 @@ func holding(t *testing.T, s worker, resource string) (letGo func()) {
 	}
 }
 
-// A wait ends with its context, and says that somebody has the lock. Of a process one waits in PostgreSQL.
+// A wait ends with its context, and the error says that somebody has the lock. Only one waiter of a process waits in
+// PostgreSQL.
 func TestAnAdvisoryTxWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -246,7 +247,7 @@ func TestAnAdvisoryTxWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// The bounds of the wait are not the function's, and the function's do not bound the wait.
+// The bounds of the wait do not apply to the function, and the function's limits do not bound the wait.
 func TestAnAdvisoryTxKeepsTheTimeoutsOfItsSession(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -282,7 +283,7 @@ func TestAnAdvisoryTxKeepsTheTimeoutsOfItsSession(t *testing.T) {
 	}
 }
 
-// I9: a lost reply to COMMIT is settled as any other.
+// I9: a COMMIT whose reply was lost is settled, as everywhere else.
 func TestInvariant9_AnAdvisoryTxSettlesALostReply(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -307,7 +308,7 @@ func TestInvariant9_AnAdvisoryTxSettlesALostReply(t *testing.T) {
 	}
 }
 
-// The claim of a transaction opens a protected table's protection, and stamps its rows.
+// The claim of a transaction lets it write to a protected table, whose trigger stamps the rows.
 func TestAnAdvisoryTxPassesTheProtection(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -323,7 +324,7 @@ func TestAnAdvisoryTxPassesTheProtection(t *testing.T) {
 	}
 }
 
-// Case 22: behind a pooler in transaction mode, 500 calls by 8 goroutines without an error, and nothing is left.
+// Case 22: behind a pooler in transaction mode, 8 goroutines make 500 calls without an error, and leave nothing behind.
 func TestCase22_AdvisoryTxBehindAPooler(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)
@@ -409,8 +410,8 @@ func (a *asked) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// I9: who has met the lock first and an exhausted pool after that is told of the latter, and those who wait behind
-// him are not told that he holds the lock.
+// I9: a caller that first met the lock and then an exhausted pool gets the error of the pool. Callers that wait behind
+// it do not get an error that names it as the holder.
 func TestInvariant9_AnAdvisoryTxSaysWhatWasMetLast(t *testing.T) {
 	t.Parallel()
 	pool, opts := onLocks(t)

@@ -40,7 +40,7 @@ func dropKeys(b *testing.B, rdb redis.UniversalClient, prefix string) {
 
 const benchWrite = `UPDATE app.invoice SET value = 'v' WHERE id = '1'`
 
-// BenchmarkAdvisoryLock is what the others compare with: the lock, the write and the commit by hand.
+// BenchmarkAdvisoryLock is the baseline: the lock, the write and the commit by hand.
 func BenchmarkAdvisoryLock(b *testing.B) {
 	_, pool := benchStore(b)
 	b.ReportAllocs()
@@ -86,7 +86,7 @@ func BenchmarkDo(b *testing.B) {
 	}
 }
 
-// BenchmarkAdvisoryTxDo is the same under an advisory lock, without Redis.
+// BenchmarkAdvisoryTxDo measures the same work under an advisory lock, without Redis.
 func BenchmarkAdvisoryTxDo(b *testing.B) {
 	_, pool := benchStore(b)
 	locker, err := fencepost.NewAdvisoryTx(pool, nil)

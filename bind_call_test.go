@@ -25,7 +25,7 @@ func (b *bundle) lockedRow(t *testing.T, id string) (holder pgx.Tx, unlock func(
 	return holder, end
 }
 
-// updating starts an update of a row that is locked, and returns once it waits.
+// updating starts an update of a locked row, and returns once the update waits.
 func (b *bundle) updating(ctx context.Context, t *testing.T, l *fencepost.Lease, holder pgx.Tx) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -34,7 +34,7 @@ func (b *bundle) updating(ctx context.Context, t *testing.T, l *fencepost.Lease,
 	return done
 }
 
-// Calls under one lease that pass the same context end each for itself: the end of one does not end another.
+// Calls under one lease that pass the same context end independently: the end of one does not end another.
 func TestCallsOfOneContextEndEachForItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -63,7 +63,7 @@ func TestCallsOfOneContextEndEachForItself(t *testing.T) {
 	}
 }
 
-// A call whose context an earlier call has passed ends with the lease all the same.
+// A call ends with its lease, even if an earlier call passed the same context.
 func TestEveryCallOfOneContextEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -83,7 +83,7 @@ func TestEveryCallOfOneContextEndsWithTheLease(t *testing.T) {
 	wantErr(t, b.table.Update(ctx, l, fencepost.Key{"1"}, fencepost.Set{"value": "x"}), fencepost.ErrLost)
 }
 
-// uncomparable is a context that Go panics on if it is compared with another of its kind.
+// uncomparable is a context of a type that panics if two of its values are compared.
 type uncomparable struct {
 	context.Context //nolint:containedctx // a context itself
 

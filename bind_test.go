@@ -11,7 +11,7 @@ import (
 
 type bindKey struct{}
 
-// Each of the two ends the bound context, and its cause says which of them it was.
+// Either the caller's context or the lease ends the bound context, and its cause says which one did.
 func TestBindEndsWithEitherAndSaysWhich(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -62,7 +62,7 @@ func TestBindOfALeaseThatIsOverHasEnded(t *testing.T) {
 	wantErr(t, context.Cause(bound), fencepost.ErrLost)
 }
 
-// cancel ends what is bound and leaves the lease.
+// cancel ends the bound context, and the lease goes on.
 func TestBindsCancelDoesNotReleaseTheLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/fence"
 )
 
-// caller makes calls of every kind under a lease of invoice-1 that was taken on another store, which sees the same
+// caller makes calls of every kind under a lease of invoice-1. The lease was acquired on another store over the same
 // servers.
 type caller struct {
 	pool  *pgxpool.Pool
@@ -91,7 +91,7 @@ func (c *caller) writes(ctx context.Context, t *testing.T) map[string]func() err
 	}
 }
 
-// inDatabase puts the name of a pool's database in the place of %d.
+// inDatabase replaces %d by the name of a pool's database.
 func inDatabase(pool *pgxpool.Pool, sql string) string {
 	return strings.ReplaceAll(sql, "%d", pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize())
 }

@@ -27,8 +27,7 @@ func whileGuarded(t *testing.T, s *fencepost.Store, try func() error) error {
 	return tried
 }
 
-// I9: where the lease is free and the fence is busy, an acquire with ClaimWait says so in time, and leaves nothing
-// behind.
+// I9: if the lease is free and the fence is busy, an acquire with ClaimWait says so in time and leaves nothing behind.
 func TestInvariant9_ClaimWaitBoundsTheWaitForGuardedTransactions(t *testing.T) {
 	t.Parallel()
 	withLeases(t, func(t *testing.T, s *fencepost.Store, free func(t *testing.T) bool) {
@@ -57,7 +56,7 @@ func TestInvariant9_ClaimWaitBoundsTheWaitForGuardedTransactions(t *testing.T) {
 	})
 }
 
-// The control: without ClaimWait the claim waits until ctx ends, and says that the fence is busy all the same.
+// The control: without ClaimWait the claim waits until ctx ends. Its error also says that the fence is busy.
 func TestInvariant9Control_WithoutClaimWaitTryAcquireWaits(t *testing.T) {
 	t.Parallel()
 	withLeases(t, func(t *testing.T, s *fencepost.Store, _ func(t *testing.T) bool) {
@@ -80,7 +79,7 @@ func TestInvariant9Control_WithoutClaimWaitTryAcquireWaits(t *testing.T) {
 	})
 }
 
-// A claim that need not wait is not hurried, and nothing of it stays in Redis after one that had to.
+// ClaimWait does not affect a claim that need not wait. A claim that had to wait leaves nothing in Redis.
 func TestClaimWaitLeavesNothingInRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -99,7 +98,7 @@ func TestClaimWaitLeavesNothingInRedis(t *testing.T) {
 	}
 }
 
-// I9: a database that does not answer is not a busy fence.
+// I9: a database that does not answer is not reported as a busy fence.
 func TestInvariant9_ClaimWaitTellsABusyFenceFromADeadDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

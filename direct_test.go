@@ -49,8 +49,8 @@ func TestAConnectionWithoutItsPreparedStatementsIsUsedAllTheSame(t *testing.T) {
 	}
 }
 
-// The prepared statements are fencepost's own. What the program itself sends on the same connection does not use them,
-// nor do fencepost's batches: nobody would prepare them again once the session has been cleaned.
+// fencepost uses prepared statements under its own names. Neither the program's statements on the same connection nor
+// fencepost's batches use them, because nobody would prepare them again after the session has been cleaned.
 func TestNobodyElseUsesThePreparedStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -84,7 +84,7 @@ func TestNobodyElseUsesThePreparedStatements(t *testing.T) {
 	}
 }
 
-// A transaction that was begun without a batch is a whole one.
+// A transaction that was begun without a batch is complete.
 func TestTheTransactionOfDoIsAWholeOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -44,8 +44,8 @@ func wantLimits(t *testing.T) fencepost.TxFunc {
 	}
 }
 
-// C41: the claim of Do waits as long as its caller does, and the function has the limits of its database again, also
-// behind a pooler, and also after a run that was rolled back. Nothing reaches the next user of the connection.
+// C41: the claim of Do waits as long as its caller does. The function then runs under the limits of its database again,
+// behind a pooler too, and after a run that was rolled back. The next user of the connection sees none of the settings.
 func TestCase41_TheClaimOfDoWaitsForItsOwnBound(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]pgx.QueryExecMode{
@@ -90,8 +90,8 @@ func TestCase41_TheClaimOfDoWaitsForItsOwnBound(t *testing.T) {
 	}
 }
 
-// whileEntered runs try in the middle of a guarded transaction of invoice-1 under an old token, which then stays open
-// for longer than the limits.
+// whileEntered runs try while a guarded transaction of invoice-1 under an old token is open. That transaction then
+// stays open for longer than the limits.
 func whileEntered(t *testing.T, b *bundle, try func()) error {
 	t.Helper()
 	a := b.acquireBriefly(t, "invoice-1")
@@ -111,7 +111,7 @@ func whileEntered(t *testing.T, b *bundle, try func()) error {
 	})
 }
 
-// A lock on the fence that was taken beside the gate makes the claim of Do wait, within its own bounds.
+// If something else has locked the fence's row without the gate, the claim of Do waits, within its own bounds.
 func TestTheClaimOfDoWaitsForALockBesideTheGate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -77,7 +77,7 @@ func TestRoundTripsOfDo(t *testing.T) {
 	}
 }
 
-// fenceOf returns what the fence of a resource carries for everybody; 0 if there is none.
+// fenceOf returns the committed token of a resource's fence, 0 if the resource has no fence.
 func (b *bundle) fenceOf(t *testing.T, resource string) (tok fencepost.Token) {
 	t.Helper()
 	err := b.pool.QueryRow(t.Context(), `SELECT coalesce(max(token), 0) FROM fencepost.fence WHERE resource = $1`,
@@ -254,8 +254,8 @@ func TestInvariant3_AnOvertakenWriteWaitsForDo(t *testing.T) {
 	}
 }
 
-// A serialization failure, in the function or at COMMIT, rolls the claim back, and the next run makes it again, with
-// the same token. The lease is reported once, and each claim.
+// A serialization failure, in the function or at COMMIT, rolls the claim back. The next run claims the same token
+// again. The acquire is reported once, and each claim is.
 func TestARepeatedDoClaimsAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -282,8 +282,8 @@ func TestARepeatedDoClaimsAgain(t *testing.T) {
 	j.want("claimed r 1", "acquired r 1", "retried [r] 1", "claimed r 1", "retried [r] 2", "claimed r 1", "released r 1")
 }
 
-// Between two runs of the function the claim does not stand. A call under the lease is the caller's own then too: if it
-// were refused as stale, the lease would be over, and Do with it.
+// Between two runs of the function the claim is not in force. A call under the lease is still the caller's own then: if
+// it were refused as stale, the lease would be over, and Do with it.
 func TestACallBetweenTwoRunsOfDoDoesNotEndItsLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -321,8 +321,8 @@ func TestACallBetweenTwoRunsOfDoDoesNotEndItsLease(t *testing.T) {
 	}
 }
 
-// A fence that is ahead refuses the claim: the transaction is rolled back, the lease gets a higher token, and claims
-// again. The function runs once.
+// A fence that is ahead refuses the claim: the transaction is rolled back, the lease gets a higher token, and the claim
+// is made again. The function runs once.
 func TestDoClaimsAboveAFenceThatIsAhead(t *testing.T) {
 	t.Parallel()
 	var c counts
@@ -346,8 +346,8 @@ func TestDoClaimsAboveAFenceThatIsAhead(t *testing.T) {
 	c.want(t, 0, 1)
 }
 
-// Lifting that does not help ends after a few tries. Nothing was acquired, the function has not run, and no connection
-// or lease is left behind.
+// If lifting does not help, Do gives up after a few tries. Nothing was acquired, the function has not run, and no
+// connection or lease is left behind.
 func TestDoGivesUpOnAFenceThatStaysAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -374,7 +374,7 @@ func TestDoGivesUpOnAFenceThatStaysAhead(t *testing.T) {
 	}
 }
 
-// I9: a Do whose claim waits for an open guarded transaction until ctx ends says so.
+// I9: if the claim of Do waits for an open guarded transaction until ctx ends, the error says so.
 func TestInvariant9_DoSaysThatTheFenceIsBusy(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -390,7 +390,7 @@ func TestInvariant9_DoSaysThatTheFenceIsBusy(t *testing.T) {
 	}
 }
 
-// I9: a lost reply to COMMIT is settled, and the claim shares the answer.
+// I9: a COMMIT whose reply was lost is settled, and the claim has the same outcome.
 func TestInvariant9_ALostReplyToTheCommitOfDoIsSettled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -409,7 +409,7 @@ func TestInvariant9_ALostReplyToTheCommitOfDoIsSettled(t *testing.T) {
 	}
 }
 
-// A connection that dies under the claim costs Do another one, and no more.
+// If a connection dies during the claim, Do uses another one, and nothing else changes.
 func TestDoOutlivesADeadConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -423,7 +423,7 @@ func TestDoOutlivesADeadConnection(t *testing.T) {
 	}
 }
 
-// A lease that is lost while the function runs commits nothing, and its claim neither.
+// If a lease is lost while the function runs, neither the writes nor the claim are committed.
 func TestALeaseLostInsideDoLeavesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{TTL: time.Second})
@@ -439,8 +439,8 @@ func TestALeaseLostInsideDoLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// A call under the lease in another transaction would wait for the one that makes its claim, and is refused at once,
-// also if its context does not tell. After Do the lease is over.
+// A call under the lease in another transaction would wait for the transaction that makes its claim. It is refused at
+// once, even if its context does not carry the lease. After Do the lease is over.
 func TestCase38_ACallOutsideTheTransactionOfDoIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -37,8 +37,8 @@ func (c *sentToRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
-// I8: the first call does the work under a lease and releases it. A recorded result costs no lease, even if another
-// holds it.
+// I8: the first call does the work under a lease and releases it. A recorded result is returned without a lease, even
+// while another holds it.
 func TestInvariant8_DoOnceAcquiresOnlyForWorkThatIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -69,7 +69,7 @@ func TestInvariant8_DoOnceAcquiresOnlyForWorkThatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// I8: of calls at the same time one does the work, over every kind of store, and each gets its result.
+// I8: of several simultaneous calls one does the work, over every kind of store, and each gets the result.
 func TestInvariant8_DoOnceOfManyAtOnce(t *testing.T) {
 	t.Parallel()
 	withLeases(t, func(t *testing.T, s *fencepost.Store, free func(t *testing.T) bool) {
@@ -92,7 +92,7 @@ func TestInvariant8_DoOnceOfManyAtOnce(t *testing.T) {
 	})
 }
 
-// However the work ends the lease is released, and what failed is not recorded.
+// However the work ends, the lease is released. Work that failed is not recorded.
 func TestDoOnceReleasesAndRecordsNothingThatFailed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -144,8 +144,8 @@ func TestDoOnceRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// I9: a repeated call whose first call is still open, under a lease that was lost, is told that the fence is busy. It
-// must not wait for the key's row before it has the claim.
+// I9: the first call with a key is still open under a lease that was lost. A repeated call reports that the fence is
+// busy. It must not wait for the key's row before it has the claim.
 func TestInvariant9_DoOnceWaitsForTheClaimBeforeItsKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -13,8 +13,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// A pool as pgx makes it for a LATIN1 database sends UTF-8 and is taken for LATIN1: it would make a second fence of
-// the resource.
+// A pool that pgx makes for a LATIN1 database sends UTF-8, which the server takes for LATIN1: that would make a second
+// fence of the resource.
 func TestCase31_APoolOfAnotherEncodingMakesNoFence(t *testing.T) {
 	t.Parallel()
 	const resource = "orders/ü"
@@ -59,8 +59,8 @@ func wantOnlyInvalid(t *testing.T, what string, err error) {
 	}
 }
 
-// The setting may change while a connection lives, and every call looks at it. The connection is as good as before
-// once the setting is.
+// The setting may change while a connection lives, so every call checks it. Once the setting is right again, the
+// connection can be used again.
 func TestCase31_EveryCallLooksAtTheEncoding(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(testenv.EncodedDatabase(t, "LATIN1"))
@@ -115,8 +115,8 @@ func TestCase31_EveryCallLooksAtTheEncoding(t *testing.T) {
 	}
 }
 
-// A function may change the setting of the session that its transaction has: the methods of TableTx look at it too. The
-// control is the plain read, which finds another row.
+// A function may change the setting of its transaction's session, so the methods of TableTx check it too. The control
+// is the plain read, which finds another row.
 func TestCase31_RowsInATransactionLookAtTheEncoding(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, testenv.PoolOn(t, testenv.EncodedDatabase(t, "LATIN1")), testenv.Redis(t), fencepost.Options{})
@@ -156,7 +156,7 @@ func TestCase31_RowsInATransactionLookAtTheEncoding(t *testing.T) {
 	}
 }
 
-// A name that the database's encoding has no room for is the caller's mistake, and no fault of the server's.
+// A name that the database's encoding cannot represent is the caller's mistake, not a fault of the server.
 func TestCase31_ANameThatTheDatabaseCannotHoldIsInvalid(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, testenv.PoolOn(t, testenv.EncodedDatabase(t, "LATIN1")), testenv.Redis(t), fencepost.Options{})

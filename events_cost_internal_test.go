@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Events that are not set allocate nothing. The control: one that is set does, if only for the names that it is given.
+// Events without a handler allocate nothing. The control: an event with a handler does, if only for the names that it
+// carries.
 func TestUnsetEventsAllocateNothing(t *testing.T) { // AllocsPerRun must not be called in a parallel test
 	if allocs := reportAll(&Store{}); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
@@ -22,7 +23,7 @@ func TestUnsetEventsAllocateNothing(t *testing.T) { // AllocsPerRun must not be 
 	}
 }
 
-// reportAll returns the allocations of all that a call of Acquire, Do, Tx or Release may report.
+// reportAll returns the allocations of all events that a call of Acquire, Do, Tx or Release may report.
 func reportAll(s *Store) (allocs float64) {
 	l := &Lease{store: s, resource: "r"}
 	ctx, about, leases := context.Background(), subject{leases: []*Lease{l}}, []*Lease{l}

@@ -77,7 +77,7 @@ func (j *journal) events() fencepost.Events {
 	}
 }
 
-// want compares what was told, and forgets it. It returns the errors that came along.
+// want compares the events that were reported, and forgets them. It returns their errors.
 func (j *journal) want(told ...string) []error {
 	j.t.Helper()
 	j.mu.Lock()
@@ -123,8 +123,8 @@ func TestEventsTellOfAReleaseOnce(t *testing.T) {
 	}
 }
 
-// An acquire that comes to nothing is told of with what the call returns; one that is refused before anything is
-// sent is not.
+// An acquire that fails is reported with the error that the call returns. An acquire that is refused before anything is
+// sent is not reported.
 func TestEventsTellOfRefusedAcquires(t *testing.T) {
 	t.Parallel()
 	j := newJournal(t)
@@ -190,7 +190,8 @@ func TestEventsTellOfARefusalInsideATransactionOnce(t *testing.T) {
 	j.want("stale " + name)
 }
 
-// An AdvisoryTx tells of each lease, with the wait for those before it in the process, and of a wait that came to none.
+// An AdvisoryTx reports each lease, with the time of the wait behind others of its process, and each wait that ended
+// without a lease.
 func TestEventsOfAnAdvisoryTx(t *testing.T) {
 	t.Parallel()
 	j := newJournal(t)
@@ -232,7 +233,8 @@ func TestEventsOfAnAdvisoryTx(t *testing.T) {
 	j.want("acquired r 2", "acquired r 3")
 }
 
-// A loss is told of with the values of the context that acquired the lease, though both have ended, and is no release.
+// The event of a loss carries the values of the context that acquired the lease, though both have ended. No release is
+// reported.
 func TestEventsOfALossHaveAContextThatGoesOn(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -262,8 +264,8 @@ func TestEventsOfALossHaveAContextThatGoesOn(t *testing.T) {
 	}
 }
 
-// The end of each transaction is reported once, after its runs, with what the call returns; a call that gets no lease
-// has no transaction.
+// The end of each transaction is reported once, after its runs, with the error that the call returns. A call that gets
+// no lease has no transaction.
 func TestEventsTellOfTransactions(t *testing.T) {
 	t.Parallel()
 	j := newJournal(t)
@@ -334,8 +336,8 @@ func TestEventsTellOfRetries(t *testing.T) {
 	}
 }
 
-// A lost reply to COMMIT is told of with how long it took to settle and how it ended; what stays unknown is told of
-// as such.
+// If the reply to a COMMIT is lost, the event says how long it took to settle and how it ended. An outcome that stays
+// unknown is reported as unknown.
 func TestEventsTellOfSettlingAndOfWhatStaysUnknown(t *testing.T) {
 	t.Parallel()
 	j := newJournal(t)

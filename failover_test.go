@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// failover is a Redis that can be made to fail over to a replica that lags.
+// failover is a Redis that can fail over to a replica that lags.
 type failover struct {
 	client   func() redis.UniversalClient // a new one
 	holdBack func(context.Context) error
@@ -22,8 +22,8 @@ type failover struct {
 }
 
 // I4 through a real failover to a lagging replica: Redis gives away a lease that is still held, with a token that it
-// has issued before. The fence decides: who comes second is lifted above the first, whose guarded writes are
-// refused, and no token is claimed twice.
+// has issued before. The fence decides: the second holder is lifted above the first, whose guarded writes are refused,
+// and no token is claimed twice.
 func TestInvariant4_AFailoverLosesTheLease(t *testing.T) {
 	t.Parallel()
 	t.Run("sentinel", func(t *testing.T) { t.Parallel(); losesTheLease(t, behindSentinels(t)) })
@@ -81,7 +81,7 @@ func losesTheLease(t *testing.T, f failover) {
 			t.Errorf("claim %d was for token %d", i+1, tok)
 		}
 	}
-	// The control: leases without a claim. Both have write permission, with one token.
+	// The control: leases without a claim. Both holders may write, under the same token.
 	if bareA.Err() != nil || bareB.Err() != nil || bareA.Token() != bareB.Token() {
 		t.Errorf(
 			"the control has tokens %d and %d (%v, %v): I4 is shown by nothing",
@@ -105,7 +105,7 @@ func turn(t *testing.T, b *bundle) {
 	}
 }
 
-// control is a manager without a fence; its resource lives where the store's does.
+// control is a manager without a fence. Its resource has the same keys as the store's.
 func control(t *testing.T, rdb redis.UniversalClient) *lease.Manager {
 	t.Helper()
 	m, err := lease.NewManager(rdb, &lease.Options{Prefix: "control"})
@@ -134,7 +134,7 @@ func behindSentinels(t *testing.T) failover {
 	}
 }
 
-// inACluster has the primary fail that serves a resource.
+// inACluster makes the primary of a resource fail.
 func inACluster(t *testing.T, resource string) failover {
 	t.Helper()
 	c := testenv.Cluster(t, &services.ClusterOptions{NodeTimeout: 2 * time.Second})

@@ -22,7 +22,7 @@ func once(fn func()) func() {
 	}
 }
 
-// recordHandler is a log handler that is the caller's code.
+// recordHandler is a log handler that runs the caller's code.
 type recordHandler struct {
 	slog.Handler
 	told func()
@@ -35,8 +35,8 @@ func (h recordHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// C61: a handler that a lift is reported to may write under the lease, be it that the row is ahead of its fence again
-// by then, and that the pool has one connection.
+// C61: the handler of a lift may write under the lease, even if the row is ahead of its fence again by then and the
+// pool has one connection.
 func TestCase61_AHandlerMayUseTheLease(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(o *fencepost.Options, told func()){

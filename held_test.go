@@ -69,7 +69,7 @@ func kinds(t *testing.T) (*pgxpool.Pool, map[string]opener) {
 	}
 }
 
-// shortly gives a call that must not wait the time to prove that it does not.
+// shortly bounds a call that must not wait.
 func shortly(ctx context.Context, t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -77,7 +77,7 @@ func shortly(ctx context.Context, t *testing.T) context.Context {
 	return ctx
 }
 
-// wantHeldByCaller wants the refusal, and no other outcome.
+// wantHeldByCaller requires the refusal, and no other outcome.
 func wantHeldByCaller(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, fencepost.ErrHeldByCaller) || errors.Is(err, context.DeadlineExceeded) ||
@@ -89,7 +89,7 @@ func wantHeldByCaller(t *testing.T, what string, err error) {
 	}
 }
 
-// C38: a caller that holds a lease and asks for it again, in whatever way, gets an error at once, and does not wait for
+// C38: a caller that holds a lease and asks for it again, in whatever way, gets an error at once and does not wait for
 // itself.
 func TestCase38_DoInsideDoIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestCase38_DoInsideDoIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// C38 for leases that are held without a transaction. Nothing is acquired by a call that names one of them.
+// C38 for leases that are held without a transaction. A call that names one of them acquires nothing.
 func TestCase38_UnderALeasesContextItIsNotAcquiredAgain(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -169,7 +169,7 @@ func TestCase38_UnderALeasesContextItIsNotAcquiredAgain(t *testing.T) {
 	}
 }
 
-// The control: where the context does not tell, the call waits for itself, as long as it may.
+// The control: if the context does not carry the lease, the call waits for itself for as long as it may.
 func TestCase38Control_WithoutTheContextItWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -183,7 +183,7 @@ func TestCase38Control_WithoutTheContextItWaits(t *testing.T) {
 	}
 }
 
-// Callers that are none of each other's wait for each other as ever.
+// Independent callers wait for each other as usual.
 func TestCase38_TwoCallersWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -202,7 +202,7 @@ func TestCase38_TwoCallersWaitForEachOther(t *testing.T) {
 	}
 }
 
-// Only the same lease is refused: not that of another resource, of another namespace, or in another database.
+// Only the same lease is refused: not one of another resource, of another namespace, or in another database.
 func TestCase38_OtherLeasesAreAcquiredInside(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -256,14 +256,14 @@ func TestCase38_ALeaseThatIsOverDoesNotCount(t *testing.T) {
 	wantErr(t, err, fencepost.ErrLost, fencepost.ErrReleased)
 }
 
-// wrappedClient is a client of the caller's own, of a type whose values cannot be compared.
+// wrappedClient is a client of the caller's own type, whose values cannot be compared.
 type wrappedClient struct {
 	redis.UniversalClient
 	names []string
 }
 
-// Stores of different databases ask whether they share a client: these do not, and one's lease says nothing of the
-// other's.
+// Stores of different databases compare their clients. These clients differ, so one store's lease says nothing about
+// the other's.
 func TestCase38_ClientsThatCannotBeComparedAreDifferent(t *testing.T) {
 	t.Parallel()
 	open := func(rdb redis.UniversalClient) *fencepost.Store {

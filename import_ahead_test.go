@@ -26,7 +26,7 @@ func (b *bundle) blockedImport(ctx context.Context, t *testing.T, value string) 
 	return done, unlock
 }
 
-// While one batch is written, the next has its leases, if they are free.
+// While one batch is written, the next batch has its leases, if they are free.
 func TestImportAcquiresTheNextBatchWhileItWritesOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -40,7 +40,8 @@ func TestImportAcquiresTheNextBatchWhileItWritesOne(t *testing.T) {
 	wantImported(t, b, "ahead", 20)
 }
 
-// While it has one batch, it does not wait for a lease of the next: two imports could wait for each other.
+// While an import has one batch, it does not wait for a lease of the next: otherwise two imports could wait for each
+// other.
 func TestImportWaitsForALeaseOnlyWithoutABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -73,7 +74,7 @@ func TestImportWaitsForALeaseOnlyWithoutABatch(t *testing.T) {
 	}
 }
 
-// While a batch waits for a lease, the next one has none.
+// While a batch waits for a lease, the next batch has none.
 func TestImportAsksAheadOnlyWithAllLeasesOfABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -93,7 +94,7 @@ func TestImportAsksAheadOnlyWithAllLeasesOfABatch(t *testing.T) {
 	go func() { ended <- second(b.table.Import(t.Context(), loadColumns, source, batchesOf(10))) }()
 	untilQueued(t, b, "invoice-5")
 	<-read
-	// There is no sign that it does not ask. If it asked, it would do so now.
+	// Nothing shows that it does not ask. If it asked, it would do so now.
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
 		if !b.free(t, "invoice-15") {
 			t.Fatal("it has leases of the next batch while it waits for one of this")
@@ -113,7 +114,7 @@ func TestImportAsksAheadOnlyWithAllLeasesOfABatch(t *testing.T) {
 	}
 }
 
-// The control: whoever keeps one batch while it waits for the next deadlocks with such a holder.
+// The control: an import that keeps one batch while it waits for the next deadlocks with such a holder.
 func TestKeepingABatchWhileWaitingForTheNextDeadlocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -131,7 +132,7 @@ func TestKeepingABatchWhileWaitingForTheNextDeadlocks(t *testing.T) {
 	wantErr(t, <-waiting, fencepost.ErrHeld)
 }
 
-// A source that is slow delays nobody: what was read is written, and its leases are released, meanwhile.
+// A slow source delays nobody: meanwhile the rows read so far are written, and their leases are released.
 func TestASlowSourceOfAnImportHoldsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -11,13 +11,12 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// importRows are rows that each have a resource of their own.
+// importRows are rows of which each has its own resource.
 func importRows(n int) pgx.CopyFromSource {
 	return pgx.CopyFromSlice(n, func(i int) ([]any, error) { return []any{fmt.Sprint(i + 1), "v"}, nil })
 }
 
-// BenchmarkTableImport loads rows of as many resources. BenchmarkImportByHand, without a fence, is what it is compared
-// with.
+// BenchmarkTableImport loads rows of as many resources. Its baseline is BenchmarkImportByHand, without a fence.
 func BenchmarkTableImport(b *testing.B) {
 	store, _ := benchStore(b)
 	table, err := fencepost.NewTable[Invoice](b.Context(), store, invoiceSpec())

@@ -28,8 +28,8 @@ func upTo(n int) []int {
 
 func batchesOf(n int) *fencepost.ImportOptions { return &fencepost.ImportOptions{BatchRows: n} }
 
-// wantImported wants the first n of the rows with the value, each stamped with the token that its own fence carries,
-// and no lease left.
+// wantImported requires that the first n rows have the value, each stamped with the token of its own fence, and that no
+// lease is left.
 func wantImported(t *testing.T, b *bundle, value string, n int) {
 	t.Helper()
 	got := countInvoices(t, b, `value = $1 AND last_fencing_token = (SELECT f.token FROM fencepost.fence AS f
@@ -101,8 +101,8 @@ func TestImportOfGroups(t *testing.T) {
 	}
 }
 
-// An error ends the import between two batches: what has been written are the first rows of the source, whose number is
-// told, and nothing else.
+// An error ends the import between two batches: the first rows of the source have been written, their number is
+// returned, and nothing else has been written.
 func TestImportWritesTheFirstRowsOfTheSourceOrTellsHowMany(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -144,7 +144,7 @@ func TestImportWritesTheFirstRowsOfTheSourceOrTellsHowMany(t *testing.T) {
 	wantImported(t, b, "twice", 10)
 }
 
-// A resource that another holder has is waited for; with NoWait it ends the import, which then holds nothing.
+// The import waits for a resource that another holder has. With NoWait that ends the import, which then holds nothing.
 func TestImportMeetsAHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -174,7 +174,7 @@ func TestImportMeetsAHolder(t *testing.T) {
 	wantImported(t, b, "b", 30)
 }
 
-// Imports of the same rows in opposite orders, in batches that overlap, come to their end.
+// Imports of the same rows in opposite orders, in batches that overlap, all finish.
 func TestImportsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -248,7 +248,7 @@ func untilQueued(t *testing.T, b *bundle, resource string) {
 	})
 }
 
-// An earlier holder's transaction is open on one resource: the batch waits for it, and then is written.
+// If an earlier holder's transaction on one resource is open, the batch waits for it and is then written.
 func TestImportWaitsForAGuardedTransactionOfOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -301,7 +301,7 @@ func TestRoundTripsOfImport(t *testing.T) {
 	}
 }
 
-// Redis has lost its counters: the tokens are lifted above the fences.
+// If Redis has lost its counters, the tokens are lifted above the fences.
 func TestImportAfterRedisLostItsCounters(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -394,7 +394,7 @@ type explosive struct{ err error }
 
 func (e explosive) Value() (driver.Value, error) { panic(e.err) }
 
-// A panic of a value's own encoding gives the leases of the batch back.
+// If the encoding of a value panics, the leases of the batch are given back.
 func TestAnImportThatPanicsGivesItsLeasesBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -36,7 +36,7 @@ func rows(t *testing.T, q interface {
 	return ids
 }
 
-// C38, what the caller wanted: the inner work runs in the transaction that is open, over every source of leases.
+// C38: the inner work runs in the transaction that is already open, over every source of leases.
 func TestCase38_JoinRunsInTheTransactionThatIsOpen(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -76,7 +76,7 @@ func TestCase38_JoinRunsInTheTransactionThatIsOpen(t *testing.T) {
 	}
 }
 
-// If joined work fails, in whatever way, its writes are undone, and the enclosing transaction goes on with its guard.
+// If joined work fails in any way, its writes are undone, and the enclosing transaction goes on under its guard.
 func TestCase38_JoinedWorkThatFailsIsUndoneAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -135,7 +135,7 @@ func recovered(work func() error) (err error) {
 	return work()
 }
 
-// claimWaits is nil where the guard of an open transaction keeps a claim of its resource waiting.
+// claimWaits returns nil if the guard of an open transaction makes a claim of its resource wait.
 func (b *bundle) claimWaits(t *testing.T, resource string) error {
 	t.Helper()
 	_, err := b.pool.Exec(
@@ -149,8 +149,8 @@ func (b *bundle) claimWaits(t *testing.T, resource string) error {
 	return nil
 }
 
-// Under a lease without a transaction Join is a Tx; under none, or one that is another's, a Do. It never runs in a
-// transaction that has ended.
+// Under a lease without a transaction, Join is a Tx. Without a lease, or under one of another resource, it is a Do. It
+// never runs in a transaction that has ended.
 func TestCase38_JoinWithoutATransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -187,7 +187,7 @@ func TestCase38_JoinWithoutATransaction(t *testing.T) {
 	wantErr(t, b.store.Join(t.Context(), "", insert("x")), fencepost.ErrInvalid)
 }
 
-// What cannot be joined: a transaction whose rows are open, or whose lease is over.
+// A transaction whose rows are open, or whose lease is over, cannot be joined.
 func TestCase38_JoinRefusesWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// The error of a wait that ends with its context names that once, whatever the call waited for.
+// If a wait ends with its context, the error names that once, whatever the call waited for.
 func TestACancelledWaitSaysSoOnce(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -35,8 +35,8 @@ func TestACancelledWaitSaysSoOnce(t *testing.T) {
 	wantOnce(t, second(b.another(t).Acquire(waiting, "r", nil)))
 }
 
-// waitsFor is how long a wait takes that is to end with its context: long enough for a busy machine to find out why
-// it waits.
+// waitsFor is the time of a wait that must end with its context: long enough for a busy machine to find out why it
+// waits.
 const waitsFor = 2 * time.Second
 
 func wantOnce(t *testing.T, err error) {
@@ -46,7 +46,7 @@ func wantOnce(t *testing.T, err error) {
 	}
 }
 
-// A transaction under a context that ends names that once too.
+// If a transaction's context ends, the error names that once too.
 func TestACancelledTransactionSaysSoOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -59,7 +59,7 @@ func TestACancelledTransactionSaysSoOnce(t *testing.T) {
 	}, l))
 }
 
-// wantOneLine wants an error that a log shows on one line.
+// wantOneLine requires an error that a log shows on one line.
 func wantOneLine(t *testing.T, err error) {
 	t.Helper()
 	if err == nil || strings.Contains(err.Error(), "\n") {
@@ -67,7 +67,7 @@ func wantOneLine(t *testing.T, err error) {
 	}
 }
 
-// An acquire that ends with its context while another holds the lease says both on one line, and matches both.
+// If an acquire ends with its context while another holds the lease, the error says both on one line, and matches both.
 func TestAnEndedWaitIsOneLine(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -85,7 +85,7 @@ func TestAnEndedWaitIsOneLine(t *testing.T) {
 	}
 }
 
-// A claim that was cancelled speaks of the resource, and of no unknown outcome: nothing was acquired.
+// A claim that was cancelled names the resource, and reports no unknown outcome: nothing was acquired.
 func TestACancelledClaimNamesItsResource(t *testing.T) {
 	t.Parallel()
 	withLeases(t, func(t *testing.T, s *fencepost.Store, _ func(t *testing.T) bool) {
@@ -133,7 +133,7 @@ func TestAnOverlookedErrorSaysThatNothingWasWritten(t *testing.T) {
 	}
 }
 
-// The outcome comes first, then what was being done.
+// The error names the outcome first, and then the step that failed.
 func TestAnErrorSaysItsOutcomeFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -17,7 +17,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// Whatever is called first on a database without fencepost says which command makes it.
+// On a database without fencepost every call says which command creates it.
 func TestADatabaseWithoutMigrationsIsToldWhatToRun(t *testing.T) {
 	t.Parallel()
 	pool := testenv.PoolOn(t, testenv.EmptyDatabase(t))

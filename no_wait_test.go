@@ -8,7 +8,7 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// busy returns a store of each kind, and takes the lease "r" of it by another of the kind.
+// busy returns a store of each kind. Another store of that kind holds its lease "r".
 func busy(t *testing.T, test func(t *testing.T, s *fencepost.Store)) {
 	t.Helper()
 	_, open := kinds(t)
@@ -22,7 +22,8 @@ func busy(t *testing.T, test func(t *testing.T, s *fencepost.Store)) {
 	}
 }
 
-// Each of them returns ErrHeld at once: a context without an end would keep one that waits for ever.
+// Each of these calls returns ErrHeld at once. A call that waited would wait for ever, because its context does not
+// end.
 func TestNoWaitIsHeldAtOnce(t *testing.T) {
 	t.Parallel()
 	busy(t, func(t *testing.T, s *fencepost.Store) {
@@ -55,7 +56,7 @@ func TestNoWaitControl_WithoutItAcquireWaits(t *testing.T) {
 	})
 }
 
-// What is free is acquired, and of several the one that is free.
+// A free resource is acquired, and of several resources the one that is free.
 func TestNoWaitTakesWhatIsFree(t *testing.T) {
 	t.Parallel()
 	busy(t, func(t *testing.T, s *fencepost.Store) {

@@ -40,7 +40,7 @@ func pay(calls *int) fencepost.OnceFunc[receipt] {
 
 var toAnn = payment{To: "Ann", Amount: 10}
 
-// C06, I8: the retry returns the first result without running the work: under the same lease, a later one, in another
+// C06, I8: a retry returns the first result without running the work: under the same lease, a later one, in another
 // process, and under the stale one.
 func TestInvariant8_OnceReturnsTheFirstResult(t *testing.T) {
 	t.Parallel()
@@ -69,7 +69,7 @@ func TestInvariant8_OnceReturnsTheFirstResult(t *testing.T) {
 	if got, err := fencepost.Once(t.Context(), later, "k", toAnn, pay(&calls)); err != nil || got.Value != want.Value {
 		t.Errorf("released: %+v, %v", got, err)
 	}
-	// What is not recorded is not done under a lease that is over, nor under one that was overtaken.
+	// Work that is not recorded is not done under a lease that is over or was overtaken.
 	_, err = fencepost.Once(t.Context(), ended, "other", toAnn, pay(&calls))
 	wantErr(t, err, fencepost.ErrLost)
 	_, err = fencepost.Once(t.Context(), first, "other", toAnn, pay(&calls))
@@ -79,8 +79,8 @@ func TestInvariant8_OnceReturnsTheFirstResult(t *testing.T) {
 	}
 }
 
-// I8: the reply to COMMIT is lost and cannot be settled, and the caller retries: the amount moves once. The control
-// has no ledger, and moves it twice.
+// I8: the reply to COMMIT is lost and cannot be settled, and the caller retries: the amount moves once. Without the
+// ledger (the control) it moves twice.
 func TestInvariant8_ARetryMovesTheAmountOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -142,7 +142,7 @@ func TestInvariant8_OnceAcrossACrash(t *testing.T) {
 	}
 }
 
-// C06: a key means one request, whatever the order of its fields; and one resource.
+// C06: a key belongs to one request, whatever the order of its fields, and to one resource.
 func TestCase06_AKeyIsNotReused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -181,7 +181,7 @@ func TestCase06_AKeyIsNotReused(t *testing.T) {
 	}
 }
 
-// I8: goroutines that share a lease and try the same key at once: one does the work.
+// I8: of several goroutines that share a lease and use the same key at once, one does the work.
 func TestInvariant8_OnceAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -207,7 +207,7 @@ func TestInvariant8_OnceAtOnce(t *testing.T) {
 	}
 }
 
-// Work that fails, or whose result cannot be recorded, leaves no entry: it can be tried again.
+// Work that fails, or whose result cannot be recorded, leaves no entry, so it can be tried again.
 func TestOnceRecordsNothingOfWorkThatFailed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -244,8 +244,8 @@ func TestOnceRecordsNothingOfWorkThatFailed(t *testing.T) {
 	}
 }
 
-// PostgreSQL 13 and 14 read no number above 2^31 - 1 in an interval: an age is written in units that stay below,
-// however long it is.
+// PostgreSQL 13 and 14 read no number above 2^31 - 1 in an interval, so even a very long age is written in units that
+// stay below that.
 func TestCase40_KeysArePurgedByAnyAge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -269,7 +269,7 @@ func TestCase40_KeysArePurgedByAnyAge(t *testing.T) {
 	}
 }
 
-// A key is kept for OnceWindow, by the database's clock; the older ones go, of the store's namespace alone.
+// A key is kept for OnceWindow, by the database's clock. Older keys are deleted, in the store's namespace alone.
 func TestPurgeOnceKeepsTheWindow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -309,7 +309,7 @@ func TestPurgeOnceKeepsTheWindow(t *testing.T) {
 		others != 3 {
 		t.Errorf("%d keys of another namespace are left, %v", others, err)
 	}
-	// The function itself refuses, for every caller.
+	// The function itself refuses a shorter age, for every caller.
 	_, err = b.pool.Exec(t.Context(), `SELECT fencepost.once_purge('another', interval '23 hours', 10)`)
 	if err == nil || !strings.Contains(err.Error(), "ZF002") {
 		t.Errorf("purging within the window: %v", err)

@@ -31,7 +31,7 @@ func (c *tally) events() fencepost.Events {
 	}
 }
 
-// overtake claims a higher token of the lease's resource by SQL.
+// overtake claims a higher token for the lease's resource by SQL.
 func overtake(t *testing.T, pool *pgxpool.Pool, l *fencepost.Lease) {
 	t.Helper()
 	exec(t, pool, `SELECT fencepost.claim($1, $2, gen_random_uuid(), 'somebody')`, l.Claim().Resource, int64(l.Token())+1)
@@ -112,7 +112,7 @@ func TestCase53_AStaleLeaseIsOverAtOnce(t *testing.T) {
 	}
 }
 
-// wantOvertaken wants a lease that says by all that it has been overtaken.
+// wantOvertaken requires a lease of which every method says that it has been overtaken.
 func wantOvertaken(t *testing.T, what string, l *fencepost.Lease) {
 	t.Helper()
 	for _, err := range []error{l.Err(), context.Cause(l.Context())} {
@@ -126,7 +126,7 @@ func wantOvertaken(t *testing.T, what string, l *fencepost.Lease) {
 	}
 }
 
-// What a stale holder had in Redis, or as a lock, is free for others before its TTL, though he never releases it.
+// The lease or lock of a stale holder is free for others before its TTL ends, though the holder never releases it.
 func TestCase53_WhatAStaleLeaseHeldIsFree(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -157,7 +157,7 @@ func TestCase53_WhatAStaleLeaseHeldIsFree(t *testing.T) {
 	}
 }
 
-// Also where the function meets the refusal by itself, for a lease that its transaction was not given, and by SQL.
+// The same holds if the function meets the refusal in its own SQL, for a lease that its transaction was not given.
 func TestCase53_ALeaseOfTheContextIsOverToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -184,8 +184,8 @@ func TestCase53_ALeaseOfTheContextIsOverToo(t *testing.T) {
 	}
 }
 
-// What is refused for another reason than this lease's claim ends no lease: an older claim, a row ahead, a lift
-// under way.
+// A refusal that does not concern the lease's own claim ends no lease: an older claim, a row ahead of its fence, a lift
+// in progress.
 func TestCase53_OtherRefusalsEndNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -213,7 +213,7 @@ func TestCase53_OtherRefusalsEndNoLease(t *testing.T) {
 	}
 }
 
-// C50: a protected table's refusal, met by the function's own SQL, is what it is everywhere else.
+// C50: if the function's own SQL meets a protected table's refusal, the error is the same as everywhere else.
 func TestCase50_AProtectionsRefusalInsideATransactionIsStale(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -278,7 +278,7 @@ func wantNotEntered(t *testing.T, what string, err error, resource string) {
 	}
 }
 
-// C50 for a Table's methods, whose statement reaches another row by a trigger of the application's.
+// C50 for the methods of a Table, whose statement reaches another row through one of the application's triggers.
 func TestCase50_ATriggerThatReachesAnotherRowIsStale(t *testing.T) {
 	t.Parallel()
 	count := newTally()

@@ -50,8 +50,8 @@ func pooledBy(
 	return b, behind
 }
 
-// Case 22: the exec modes that keep no named statement on the server work behind a pooler in transaction
-// mode, without one error in 500 calls, and no setting of theirs reaches the next user of a connection.
+// Case 22: the exec modes that keep no named statement on the server work behind a pooler in transaction mode, without
+// an error in 500 calls, and the next user of a connection sees none of their settings.
 func TestCase22_TransactionPoolerServesTheModesWithoutNamedStatements(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -129,8 +129,8 @@ func callEach(ctx context.Context, b *bundle, key fencepost.Key, value string) e
 	return l.Release(ctx)
 }
 
-// Case 22: the modes that need a statement to be there in the next round trip cannot work behind such a pooler, and
-// the error says what to set.
+// Case 22: modes that need a statement from an earlier round trip cannot work behind such a pooler, and the error says
+// what to set.
 func TestCase22_TheModesThatLeaveStatementsAreToldWhatToSet(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec} {
@@ -146,7 +146,7 @@ func TestCase22_TheModesThatLeaveStatementsAreToldWhatToSet(t *testing.T) {
 	}
 }
 
-// Case 22: a pooler that keeps track of named statements serves the default mode too. An older one knows no such
+// Case 22: a pooler that keeps track of named statements also serves the default mode. Older poolers have no such
 // setting.
 func TestCase22_APoolerThatKeepsStatementsServesTheDefaultMode(t *testing.T) {
 	t.Parallel()
@@ -162,8 +162,8 @@ func TestCase22_APoolerThatKeepsStatementsServesTheDefaultMode(t *testing.T) {
 	}
 }
 
-// firstComplaints goes on until there are complaints. There are none as long as the pooler happens to serve each client
-// by the server connection that has its statements.
+// firstComplaints repeats the calls until there are complaints. There are none as long as the pooler happens to serve
+// each client with the server connection that has its statements.
 func firstComplaints(t *testing.T, b *bundle) []error {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 30*time.Second; {
@@ -175,7 +175,7 @@ func firstComplaints(t *testing.T, b *bundle) []error {
 	return nil
 }
 
-// complaints are the errors that 8 goroutines meet who read and write on.
+// complaints returns the errors of 8 goroutines that keep reading and writing.
 func complaints(t *testing.T, b *bundle) (told []error) {
 	t.Helper()
 	var mu sync.Mutex

@@ -12,9 +12,8 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// replica is two databases of one server: what is written to app.item in the first is applied to the second, which
-// has the table on a protected table and counts, in a sequence, the rows that arrive there, those that are then
-// refused too.
+// replica is two databases of one server. Writes to app.item in the first are applied to the second, where the table is
+// protected. A sequence there counts the rows that arrive, including those that are then refused.
 type replica struct{ source, target *pgxpool.Pool }
 
 func setupReplica(t *testing.T) replica {
@@ -34,7 +33,7 @@ func setupReplica(t *testing.T) replica {
 		return pool
 	}
 	r := replica{source: open("source")}
-	// The server calls itself, by the port that it has for itself: a container's is another outside.
+	// The server connects to itself by its own port. The port of a container is another one outside.
 	self := *u
 	self.Host = "127.0.0.1:" + value[string](t, r.source, `SELECT current_setting('port')`)
 	from := self.String()
@@ -45,7 +44,7 @@ func setupReplica(t *testing.T) replica {
 			BEGIN PERFORM nextval('app.arrived'); RETURN NEW; END $$;
 		CREATE TRIGGER counted BEFORE INSERT ON app.item FOR EACH ROW EXECUTE FUNCTION app.count();
 		ALTER TABLE app.item ENABLE ALWAYS TRIGGER counted`)
-	// A subscription to one's own server would wait for itself, if it made the slot.
+	// A subscription to its own server would wait for itself if it created the slot.
 	exec(t, r.source, `CREATE PUBLICATION items FOR TABLE app.item`)
 	exec(t, r.source, `SELECT pg_create_logical_replication_slot('items', 'pgoutput')`)
 	exec(t, r.target, `CREATE SUBSCRIPTION items CONNECTION '`+from+`' PUBLICATION items
@@ -92,8 +91,8 @@ func (r replica) arrived(t *testing.T) int64 {
 	return value[int64](t, r.target, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM app.arrived`)
 }
 
-// What logical replication applies passes a protection, unless the protection was made to stand for it as well:
-// then nothing is applied, until that is changed.
+// Logical replication passes a protection, unless the protection was made to apply to it as well. Then nothing is
+// applied until that is changed.
 func TestWhatReplicationAppliesPassesTheProtectionWhereItWasSaid(t *testing.T) {
 	t.Parallel()
 	r := setupReplica(t)
@@ -104,7 +103,7 @@ func TestWhatReplicationAppliesPassesTheProtectionWhereItWasSaid(t *testing.T) {
 	r.until(t, present, 1)
 	exec(t, r.source, `UPDATE app.item SET value = 'b', last_fencing_token = 9`)
 	r.until(t, `SELECT EXISTS (SELECT FROM app.item WHERE value = 'b' AND last_fencing_token = 9)`)
-	// The protection stands all the while for everybody else.
+	// Meanwhile the protection applies to everybody else.
 	if _, err := r.target.Exec(t.Context(), `UPDATE app.item SET value = 'c'`); err == nil {
 		t.Error("a write without a claim passed the protection")
 	}
@@ -112,7 +111,7 @@ func TestWhatReplicationAppliesPassesTheProtectionWhereItWasSaid(t *testing.T) {
 	exec(t, r.target, protect, true)
 	before := r.arrived(t)
 	exec(t, r.source, `INSERT INTO app.item VALUES (2, 'a', 7)`)
-	// The row arrives again once it has been refused.
+	// A row that was refused arrives again.
 	r.until(t, `SELECT last_value >= $1 FROM app.arrived`, before+2)
 	if value[bool](t, r.target, present, 2) {
 		t.Error("a row without a claim was applied")

@@ -19,7 +19,7 @@ func onProtectedTable(t *testing.T) *bundle {
 	return b
 }
 
-// The store's own writes pass the protection without knowing of it.
+// The store's own writes pass the protection without any change to them.
 func TestTheStoreWritesThroughTheProtection(t *testing.T) {
 	t.Parallel()
 	b := onProtectedTable(t)
@@ -77,8 +77,8 @@ func TestTheStoreWritesThroughTheProtection(t *testing.T) {
 	)
 }
 
-// A program whose rule is not the protection's would guard its rows by other resources than the protection does: it
-// is told at the start.
+// A program whose rule differs from the protection's would guard its rows by other resources than the protection does.
+// NewTable reports that.
 func TestATableWithAnotherRuleThanItsProtectionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -115,8 +115,8 @@ func TestATableWithAnotherRuleThanItsProtectionIsRefused(t *testing.T) {
 	}
 }
 
-// A table that was swapped into a protected one's place has no protection, so no rule to compare with: a program is
-// told, whatever its own rule, until the table is protected.
+// A table that took a protected table's name has no protection, and so no rule to compare with. A program gets an
+// error, whatever its own rule is, until the table is protected.
 func TestCase33_NewTableRefusesATableInAProtectedOnesPlace(t *testing.T) {
 	t.Parallel()
 	b := onProtectedTable(t)
@@ -141,7 +141,7 @@ func TestCase33_NewTableRefusesATableInAProtectedOnesPlace(t *testing.T) {
 	}
 }
 
-// A row ahead of its fence heals on the protected table as in front of it.
+// A row ahead of its fence heals on a protected table as on any other.
 func TestARowAheadHealsThroughTheProtection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

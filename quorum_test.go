@@ -9,7 +9,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// A store over a quorum: servers that lose everything one after the other cost neither lease nor order.
+// A store over a quorum keeps its leases and their order while servers lose all their data, one after the other.
 func TestInvariant4_AStoreOverAQuorum(t *testing.T) {
 	t.Parallel()
 	var clients []redis.UniversalClient

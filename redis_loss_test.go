@@ -83,7 +83,7 @@ func writesAbove100(t *testing.T, b *bundle) *fencepost.Lease {
 	return l
 }
 
-// levels gathers the levels of what is logged about token counters.
+// levels collects the levels of the log records about token counters.
 type levels struct {
 	slog.Handler
 	mu  sync.Mutex
@@ -139,8 +139,8 @@ func TestCase04b_FlushAllWithAHolderAtWork(t *testing.T) {
 	wantStale(t, writeGuarded(t.Context(), b, old.Claim(), "overtaken"), old.Token(), l.Token())
 }
 
-// C04 c: an older snapshot brings the counter back to 60. A new token may lie far below the fence, and the
-// lift is counted as a regression.
+// C04 c: after the restore of an older snapshot the counter is 60 again. A new token may lie far below the fence, and
+// the lift counts as a regression.
 func TestCase04c_AnOlderSnapshotIsRestored(t *testing.T) {
 	t.Parallel()
 	var c counts
@@ -169,7 +169,7 @@ func TestCase04c_AnOlderSnapshotIsRestored(t *testing.T) {
 	}
 }
 
-// A wild counter is brought down again instead of using up the range.
+// A counter that ran wild is lowered again, so that it does not use up the range.
 func TestAWildCounterIsBroughtDown(t *testing.T) {
 	t.Parallel()
 	var c counts
@@ -184,9 +184,9 @@ func TestAWildCounterIsBroughtDown(t *testing.T) {
 	c.want(t, 0, 1)
 }
 
-// C04 d, I1, I2 and I4: Redis is killed and comes back empty again and again, under load. Tokens are
-// claimed once, they rise, the counter of the row misses no acknowledged step, and nobody who is not
-// overtaken is called stale for good: the work goes on.
+// C04 d, I1, I2 and I4: Redis is killed and comes back empty again and again, under load. Each token is claimed once,
+// tokens rise, the row's count misses no acknowledged step, and no holder that was not overtaken stays stale: the work
+// goes on.
 func TestInvariant4_Case04d_RedisIsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -239,8 +239,8 @@ func TestInvariant4_Case04d_RedisIsKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// countUp adds one to the row's value a number of times, under a lease each, and returns how many steps were
-// acknowledged. Errors that a crash of Redis explains are tried again.
+// countUp adds one to the row's value a number of times, each time under another lease, and returns how many steps were
+// acknowledged. It tries again after errors that a crash of Redis explains.
 func countUp(ctx context.Context, t *testing.T, b *bundle, times int, progress chan<- struct{}) (acknowledged int) {
 	t.Helper()
 	for acknowledged < times {
@@ -291,8 +291,8 @@ func claimed(t *testing.T, b *bundle) []fencepost.Token {
 	return tokens
 }
 
-// I4's control: leases without a claim. Redis forgets, two holders have the same token, and the one that was
-// overtaken overwrites what the other wrote, as far as the row's column can tell.
+// I4's control: leases without a claim. Redis forgets, two holders have the same token, and the one that was overtaken
+// overwrites the other's value, because the row's column cannot tell them apart.
 func TestInvariant4Control_LeasesAloneRepeatTheirTokens(t *testing.T) {
 	t.Parallel()
 	rdb, prefix := testenv.Redis(t), testenv.Prefix(t)
@@ -319,7 +319,7 @@ func TestInvariant4Control_LeasesAloneRepeatTheirTokens(t *testing.T) {
 	}
 }
 
-// C04 e under a Store: an idle counter expires, and the next grant goes on above the fence.
+// C04 e under a Store: an idle counter expires, and the next grant continues above the fence.
 func TestCase04e_AnIdleCounterExpiresUnderAStore(t *testing.T) {
 	t.Parallel()
 	var c counts
@@ -339,7 +339,7 @@ func TestCase04e_AnIdleCounterExpiresUnderAStore(t *testing.T) {
 	c.want(t, 1, 0)
 }
 
-// Lifting that is of no use ends in a bounded number of tries, and is not called stale.
+// If lifting does not help, the call ends after a bounded number of tries, and is not reported as stale.
 func TestCase04_LiftingThatDoesNotHelpIsTokenRegressed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

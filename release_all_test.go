@@ -34,7 +34,7 @@ func TestReleaseAllReleasesEachOfThem(t *testing.T) {
 	}
 }
 
-// A loss is told, on one line, and stops nothing.
+// A lost lease is reported on one line, and the others are still released.
 func TestReleaseAllGoesOnAfterALoss(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -9,7 +9,7 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// A lease that is not renewed by itself lasts for as long as its holder renews it.
+// A lease without automatic renewal lasts for as long as its holder renews it.
 func TestRenewKeepsALeaseOfAStore(t *testing.T) {
 	t.Parallel()
 	_, open := kinds(t)
@@ -37,7 +37,8 @@ func TestRenewKeepsALeaseOfAStore(t *testing.T) {
 	}
 }
 
-// reserved reports whether a release keeps the lease for a waiter, of a process that hears it and never comes.
+// reserved reports whether a release reserves the lease for a waiter whose process receives the message and never
+// comes.
 func reserved(t *testing.T, noQueue bool) bool {
 	t.Helper()
 	b := setup(t, fencepost.Options{NoQueue: noQueue})
@@ -58,7 +59,7 @@ func reserved(t *testing.T, noQueue bool) bool {
 	return !b.free(t, "r")
 }
 
-// With NoQueue a release keeps nothing for the waiter that came first; the control is a store with its queue.
+// With NoQueue a release reserves nothing for the first waiter. The control is a store with its queue.
 func TestNoQueueOfAStoreReservesNothing(t *testing.T) {
 	t.Parallel()
 	if reserved(t, true) {

@@ -17,7 +17,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/pgtable"
 )
 
-// Named types over those that pgx knows, with ways of their own of turning into text.
+// These are named types over types that pgx knows, with their own conversions to text.
 type (
 	code   string
 	number int32
@@ -45,7 +45,7 @@ func keyedTable(t *testing.T, b *bundle, rule fencepost.ResourceRule) *fencepost
 	return keyed
 }
 
-// keyGen draws key values of every Go type that a worker may hold them in.
+// keyGen draws key values of every Go type that a worker may use for them.
 func keyGen() *rapid.Generator[fencepost.Key] {
 	text := func(most int) *rapid.Generator[string] {
 		return rapid.StringOfN(
@@ -86,7 +86,7 @@ func keyGen() *rapid.Generator[fencepost.Key] {
 	})
 }
 
-// The text that Go gives a key is the text that PostgreSQL gives the row which that very key, sent as it is, makes.
+// The text that Go makes of a key equals the text that PostgreSQL makes of the row that was written with that key.
 func TestARuleTellsItsColumns(t *testing.T) {
 	t.Parallel()
 	rule := fencepost.PerGroup("row:", "d", "h")
@@ -137,7 +137,7 @@ func TestGoAndPostgreSQLNameTheSameResource(t *testing.T) {
 	})
 }
 
-// Different groups never give one name, and the form is fixed: SQL computes it too.
+// Different groups never get the same name, and the form is fixed, because SQL computes it too.
 func TestTheFormOfAResource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -167,7 +167,7 @@ func resource[T any](t *testing.T, table *fencepost.Table[T], key fencepost.Key)
 	return text
 }
 
-// What PostgreSQL would take for another value, or not at all, is refused before it is sent.
+// A value that PostgreSQL would change or reject is refused before it is sent.
 func TestKeysThatHaveNoOneTextAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -208,7 +208,7 @@ func TestKeysThatHaveNoOneTextAreRefused(t *testing.T) {
 	}
 }
 
-// The control for the rule on varchar(n): PostgreSQL itself takes the blanks off, and the row is another's.
+// The control for the rule on varchar(n): PostgreSQL itself removes the blanks, so the row is another one.
 func TestControl_PostgreSQLCutsBlanksOffAKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -270,7 +270,7 @@ func TestRulesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// One row, several Go types for its key: the lease is the same, and so is the row.
+// One row whose key has several Go types in Go: the lease is the same, and so is the row.
 func TestAKeyIsOfAnyTypeThatPgxCanEncode(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -63,7 +63,7 @@ func newRouter(t *testing.T, pair *services.PostgresPair) *router {
 	return r
 }
 
-// url is the address of the primary's database as it reads through the router.
+// url is the address of the primary's database through the router.
 func (r *router) url(t *testing.T) string {
 	t.Helper()
 	u, err := url.Parse(r.pair.Primary.URL())
@@ -74,7 +74,7 @@ func (r *router) url(t *testing.T) string {
 	return u.String()
 }
 
-// serve serves one client to its end. Whoever connects is let in.
+// serve serves one client until it leaves. Every client may connect.
 func (r *router) serve(ctx context.Context, client net.Conn) error {
 	defer func() { _ = client.Close() }()
 	backend := pgproto3.NewBackend(client, client)
@@ -255,8 +255,8 @@ func withoutTheLook(t *testing.T) string {
 	return sql
 }
 
-// repeatUnderLeases has four workers do the work times times, each time under a lease of its own, and returns how
-// often that was acknowledged. The only error that is no fault is the answer of a standby.
+// repeatUnderLeases has four workers repeat the work, each time under another lease, and returns how often it was
+// acknowledged. The only error allowed is the answer of a standby.
 func repeatUnderLeases(
 	t *testing.T,
 	s *fencepost.Store,

@@ -26,7 +26,7 @@ func sealing(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool, open open
 	}
 }
 
-// writeAs writes as a process does that was handed a claim value.
+// writeAs writes as a process that was handed a claim value.
 func writeAs(ctx context.Context, pool *pgxpool.Pool, c fencepost.Claim) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if err := fence.Enter(ctx, tx, c); err != nil {
@@ -68,7 +68,7 @@ func TestInvariant3_ASealedReleaseEndsEveryCopyOfTheClaim(t *testing.T) {
 	})
 }
 
-// The next grant is numbered above the seal at once, so that it need not be lifted.
+// The next grant's number is above the seal at once, so it need not be lifted.
 func TestTheGrantAfterASealIsAboveIt(t *testing.T) {
 	t.Parallel()
 	sealing(t, func(t *testing.T, pool *pgxpool.Pool, open opener) {
@@ -99,7 +99,7 @@ func TestTheGrantAfterASealIsAboveIt(t *testing.T) {
 	})
 }
 
-// A seal waits for what is being written under the lease, no longer than SettleFor; the lease is released in any case.
+// A seal waits for writes in progress under the lease, for at most SettleFor. The lease is released in any case.
 func TestASealWaitsForGuardedTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{SettleFor: 500 * time.Millisecond})
@@ -136,7 +136,7 @@ func TestASealWaitsForGuardedTransactions(t *testing.T) {
 	wantErr(t, writeAs(t.Context(), b.pool, next.Claim()), fencepost.ErrStale)
 }
 
-// A seal of a lease that was overtaken is ErrLost and touches nothing of the next holder's.
+// Sealing a lease that was overtaken returns ErrLost and changes nothing of the next holder's.
 func TestASealOfALeaseThatWasOvertaken(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -152,7 +152,7 @@ func TestASealOfALeaseThatWasOvertaken(t *testing.T) {
 	}
 }
 
-// Several calls at once make one seal, and each of them says that it was made and the lease released.
+// Several calls at once make one seal, and each of them returns its success.
 func TestSealsAtOnceAreOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

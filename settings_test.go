@@ -30,7 +30,7 @@ func TestMaxHoldEndsALeaseOfAStore(t *testing.T) {
 	}
 }
 
-// A job that hangs loses its lease, and one that says that it gets on keeps it.
+// A job that hangs loses its lease. A job that reports progress keeps it.
 func TestALeaseOfAStoreIsRenewedOnlyWhileTheWorkGetsOn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -69,7 +69,7 @@ func wantEnd(t *testing.T, l *fencepost.Lease, reason lease.Reason) {
 	}
 }
 
-// A server without replicas confirms no grant, so a store that asks for a confirmation gets none.
+// A server without replicas cannot confirm a grant, so a store with Durability gets no lease from it.
 func TestDurabilityOfAStoreHasGrantsConfirmed(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, testenv.Pool(t), testenv.RedisOn(t, testenv.OwnRedis(t).URL()), fencepost.Options{})
@@ -86,7 +86,7 @@ func TestDurabilityOfAStoreHasGrantsConfirmed(t *testing.T) {
 	}
 }
 
-// down is a Redis that refuses all that is asked, and counts how often it is asked for a lease.
+// down is a Redis that refuses every request, and counts how often it is asked for a lease.
 type down struct {
 	acquire string // the hash of the script that acquires
 	asked   atomic.Int64
@@ -127,7 +127,7 @@ func (d *down) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipel
 	return func(_ context.Context, cmds []redis.Cmder) error { return d.refuse(cmds...) }
 }
 
-// While Redis is down a store asks again every PollEvery, and no sooner: beside one with the default, one with an hour.
+// While Redis is down, a store asks again every PollEvery and no sooner. One store has the default, the other an hour.
 func TestAStoreAsksAgainEveryPollEvery(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)

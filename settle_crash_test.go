@@ -20,7 +20,7 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// forgetful are settings under which a crash forgets the latest commits: nothing is written before it has to be.
+// forgetful is a set of settings under which a crash loses the latest commits: nothing is flushed before it has to be.
 var forgetful = []string{
 	"-c", "synchronous_commit=off", "-c", "wal_writer_delay=10s", "-c", "full_page_writes=off",
 	"-c", "autovacuum=off", "-c", "bgwriter_lru_maxpages=0", "-c", "checkpoint_timeout=1h",
@@ -87,7 +87,7 @@ func setupOwnFor(t *testing.T, settleFor time.Duration, args ...string) *ownServ
 	return o
 }
 
-// alone runs SQL on a connection made for it: those of a pool do not outlive a crash.
+// alone runs SQL on its own connection, because those of a pool do not outlive a crash.
 func (o *ownServer) autocommit(t *testing.T, sql string, args ...any) (text string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), o.server.URL())
@@ -101,7 +101,7 @@ func (o *ownServer) autocommit(t *testing.T, sql string, args ...any) (text stri
 	return text
 }
 
-// move adds 10 to the amount, and tells the transaction's id.
+// move adds 10 to the amount, and returns the transaction's id.
 func move(xid chan<- string) fencepost.TxFunc {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		var id string
@@ -112,8 +112,8 @@ func move(xid chan<- string) fencepost.TxFunc {
 	}
 }
 
-// loseReply runs work whose reply to COMMIT is lost, lets happen what happens before anybody can ask, and returns what
-// the work returned.
+// loseReply runs work and loses the reply to its COMMIT. It then calls a function before anybody can ask, and returns
+// what the work returned.
 func (o *ownServer) loseReply(ctx context.Context, run func(fencepost.TxFunc) error, happens func(xid string)) error {
 	done, xid := make(chan error, 1), make(chan string, 1)
 	o.open = make(chan struct{})
@@ -145,7 +145,7 @@ func (o *ownServer) crash(t *testing.T) {
 	}
 }
 
-// reuse runs transactions of others until one of them has been given an id, and reports false if it went to nobody.
+// reuse runs other transactions until one of them gets the given id. It returns false if none does.
 func (o *ownServer) reuse(t *testing.T, xid string) bool {
 	t.Helper()
 	const order = `SELECT sign(pg_current_xact_id()::text::numeric - $1::numeric)::text`
@@ -179,7 +179,7 @@ func TestInvariant9_ACrashBeforeTheFlushIsUnknown(t *testing.T) {
 	t.Error("the crash kept every id: the test shows nothing")
 }
 
-// crashBeforeFlush reports whether the id of the work's transaction was handed out again.
+// crashBeforeFlush reports whether another transaction got the id of the work's transaction.
 func (o *ownServer) crashBeforeFlush(t *testing.T, run func(fencepost.TxFunc) error) (reused bool) {
 	t.Helper()
 	before := o.autocommit(t, amount)
@@ -197,7 +197,7 @@ func (o *ownServer) crashBeforeFlush(t *testing.T, run func(fencepost.TxFunc) er
 	return reused
 }
 
-// I9: after a crash nothing is guessed, also where the commit had reached the disk.
+// I9: after a crash nothing is guessed, even if the commit had reached the disk.
 func TestInvariant9_ACrashAfterTheFlushIsUnknown(t *testing.T) {
 	t.Parallel()
 	o := setupOwn(t)
@@ -206,13 +206,13 @@ func TestInvariant9_ACrashAfterTheFlushIsUnknown(t *testing.T) {
 	if got := o.autocommit(t, amount); got != "10" {
 		t.Errorf("the fault did not strike as meant: the amount is %s", got)
 	}
-	// The server's next incarnation can be told apart again.
+	// In the server's next incarnation, outcomes can be told apart again.
 	if err := o.loseReply(t.Context(), o.inTx(t.Context(), l), func(string) {}); err != nil {
 		t.Errorf("in the next incarnation: %v", err)
 	}
 }
 
-// I9: a restart in order keeps the ids, and the incarnation with them.
+// I9: a clean restart keeps the ids, and the incarnation with them.
 func TestInvariant9_ARestartInOrderIsSettled(t *testing.T) {
 	t.Parallel()
 	o := setupOwn(t)
@@ -227,7 +227,8 @@ func TestInvariant9_ARestartInOrderIsSettled(t *testing.T) {
 	}
 }
 
-// A standby is refused clearly, knows of no transaction, and is another incarnation once it is promoted.
+// Calls on a standby are refused with a clear error. A standby knows no transaction, and becomes another incarnation
+// when it is promoted.
 func TestAStandbyIsRefusedClearly(t *testing.T) {
 	t.Parallel()
 	o := setupOwnFor(t, 2*time.Second) // a standby is asked again until then: the primary may answer next
@@ -301,7 +302,7 @@ func TestInvariant9_ACommitThatDidNotWaitForItsStandbyIsUnknown(t *testing.T) {
 	}
 }
 
-// writes are ways of writing row 1, each with a commit of its own.
+// writes are ways of writing row 1 that commit by themselves.
 func (o *ownServer) writes(t *testing.T, s *fencepost.Store, l *fencepost.Lease) map[string]func() error {
 	t.Helper()
 	table, err := fencepost.NewTable[Invoice](t.Context(), s, invoiceSpec())
@@ -316,7 +317,7 @@ func (o *ownServer) writes(t *testing.T, s *fencepost.Store, l *fencepost.Lease)
 	}
 }
 
-// waitFor makes commits wait for a synchronous standby; "" is for none.
+// waitFor makes commits wait for a synchronous standby, "" for none.
 func (o *ownServer) waitFor(t *testing.T, standby string) {
 	t.Helper()
 	set := `ALTER SYSTEM SET synchronous_standby_names = '` + pgx.Identifier{standby}.Sanitize() + `'`
@@ -329,7 +330,7 @@ func (o *ownServer) waitFor(t *testing.T, standby string) {
 	}
 }
 
-// commitWaits commits something, and reports whether that had to be kept from waiting for a standby.
+// commitWaits commits something, and reports whether the commit had to be released from its wait for a standby.
 func (o *ownServer) commitWaits(t *testing.T) bool {
 	t.Helper()
 	conn, err := o.pool.Acquire(t.Context())

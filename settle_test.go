@@ -14,14 +14,14 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// beginAnotherIncarnation does to the server's incarnation what a crash does.
+// beginAnotherIncarnation changes the server's incarnation as a crash does.
 func beginAnotherIncarnation(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	exec(t, pool, `DELETE FROM fencepost.incarnation`)
 	exec(t, pool, `SELECT fencepost.begin_incarnation()`)
 }
 
-// notCommitted checks that an error says that nothing was written, and leaves no doubt.
+// notCommitted requires an error that says that nothing was written, without doubt.
 func notCommitted(t *testing.T, err error) {
 	t.Helper()
 	if wantErr(t, err, fencepost.ErrUnavailable); errors.Is(err, fencepost.ErrOutcomeUnknown) {
@@ -47,7 +47,7 @@ func TestInvariant9_ALostReplyToCommitIsSettled(t *testing.T) {
 	}
 }
 
-// I9: a COMMIT that never arrived is not committed, as PostgreSQL says, and the whole may be run again.
+// I9: a COMMIT that never arrived is reported as not committed, as PostgreSQL says, and the whole may be run again.
 func TestInvariant9_ACommitThatNeverArrivedIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -65,7 +65,7 @@ func TestInvariant9_ACommitThatNeverArrivedIsNotCommitted(t *testing.T) {
 	}
 }
 
-// I9: a write of one round trip whose reply is lost stays unknown: what would settle it is lost with the reply.
+// I9: a write of one round trip whose reply is lost stays unknown: its mark is lost with the reply.
 func TestInvariant9_ALostReplyToAOneTripWriteIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -87,7 +87,7 @@ func TestInvariant9_ALostReplyToAOneTripWriteIsUnknown(t *testing.T) {
 	}
 }
 
-// I9: of another incarnation of the server nothing can be known, whichever way it went.
+// I9: nothing can be known about a transaction of another incarnation, whichever way it ended.
 func TestInvariant9_AnotherIncarnationIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -109,7 +109,7 @@ func TestInvariant9_AnotherIncarnationIsUnknown(t *testing.T) {
 	}
 }
 
-// slowCommit makes COMMITs that wrote app.invoice wait until let go.
+// slowCommit makes COMMITs that wrote app.invoice wait until they are released.
 func slowCommit(t *testing.T, b *bundle) (letGo func()) {
 	t.Helper()
 	exec(t, b.pool, `
@@ -188,7 +188,7 @@ func TestSettlingWaitsForATransactionInProgress(t *testing.T) {
 	}
 }
 
-// A server that ends in the middle of COMMIT says so, and not what became of it: that is settled too.
+// A server that shuts down in the middle of COMMIT reports the shutdown and not the outcome, so that is settled too.
 func TestAServerThatEndsDuringCommitIsSettled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -205,7 +205,7 @@ func TestAServerThatEndsDuringCommitIsSettled(t *testing.T) {
 	}
 }
 
-// The wait is bounded: what is still in progress then is unknown.
+// The wait is bounded: a transaction that is still in progress then is unknown.
 func TestSettlingIsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{SettleFor: 50 * time.Millisecond})

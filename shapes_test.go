@@ -9,8 +9,8 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// Statements name their columns, so a table may grow, and shrink by what nobody reads, under connections that have
-// used it already. The control: a prepared SELECT * of the same connections fails.
+// Statements name their columns, so columns may be added, and unused ones dropped, while connections that have used the
+// table stay open. The control: a prepared SELECT * of the same connections fails.
 func TestATableMayChangeUnderOpenConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
