@@ -13,8 +13,8 @@ import (
 	"github.com/fencepost-pg/fencepost/fence"
 )
 
-// C01: A's lease runs out while A is stopped, B takes over and writes, A wakes and writes. A real process
-// and a real SIGSTOP stand in the demo and its test; here A simply does not look.
+// C01: A's lease runs out while A is stopped, B takes over and writes, and A wakes and writes. The demo and its test
+// use a real process and a real SIGSTOP; here A simply does not check its lease.
 func TestCase01_APausedHolderWakes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -41,7 +41,7 @@ func TestCase01_APausedHolderWakes(t *testing.T) {
 	}
 	wantErr(t, context.Cause(a.Context()), fencepost.ErrLost)
 
-	// (b) with the plain claim value, as code does that does not look at its lease.
+	// (b) with the plain claim value, as code does that does not check its lease.
 	err = fence.Update(ctx, b.pool, invoices, claim.Token, fencepost.Key{"1"}, fencepost.Set{"value": "A"})
 	wantStale(t, err, claim.Token, second.Token())
 	wantStale(t, writeGuarded(ctx, b, claim, "A"), claim.Token, second.Token())
@@ -57,8 +57,8 @@ func TestCase01_APausedHolderWakes(t *testing.T) {
 
 var shortLived = &fencepost.AcquireOptions{TTL: 150 * time.Millisecond, NoRenewal: true}
 
-// acquireBriefly takes a lease that is over soon and not renewed. A busy machine may take longer than that over the
-// claim: then there is another.
+// acquireBriefly acquires a lease that ends soon and is not renewed. If the claim takes a busy machine longer than
+// that, another one is acquired.
 func (b *bundle) acquireBriefly(t *testing.T, resource string) *fencepost.Lease {
 	t.Helper()
 	for {
@@ -84,7 +84,7 @@ func writeGuarded(ctx context.Context, b *bundle, c fencepost.Claim, value strin
 	})
 }
 
-// C01 where A's deadline has not passed, since Redis lost the key: PostgreSQL's word, not the clock's.
+// C01 if A's deadline has not passed, because Redis lost the key: PostgreSQL refuses, not the clock.
 func TestAHolderWhoseKeyWasLostIsStale(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -116,8 +116,8 @@ func TestAHolderWhoseKeyWasLostIsStale(t *testing.T) {
 	}
 }
 
-// C02 and I7: what B read after its claim stays true, since A's late write is refused although B has not written
-// yet. The control takes the claim at acquire away, and A's acknowledged update is lost.
+// C02 and I7: what B read after its claim stays true, because A's late write is refused even though B has not written
+// yet. The control makes no claim at acquire, and A's acknowledged update is lost.
 func TestInvariant7_Case02_NoUpdateIsLostBetweenReadAndWrite(t *testing.T) {
 	t.Parallel()
 	if lost := lateWrite(t, true); lost {
@@ -128,8 +128,8 @@ func TestInvariant7_Case02_NoUpdateIsLostBetweenReadAndWrite(t *testing.T) {
 	}
 }
 
-// lateWrite reports whether A's write was acknowledged and is missing from the end. Without claims, both hold
-// leases with tokens and write by the row's column alone.
+// lateWrite reports whether A's write was acknowledged and is missing in the end. Without claims, both hold leases with
+// tokens, and only the row's column is compared.
 func lateWrite(t *testing.T, claims bool) (lost bool) {
 	t.Helper()
 	b := setup(t, fencepost.Options{})
@@ -154,7 +154,7 @@ func lateWrite(t *testing.T, claims bool) (lost bool) {
 	return acknowledged && b.read(t, "1").Value == "100+10"
 }
 
-// I9: each outcome is its own error and matches no other.
+// I9: each outcome is a separate error that matches no other.
 func TestInvariant9_NoOutcomeIsReportedAsAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -17,7 +17,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// setupPair is a bundle on the primary of a pair; the standby has what the bundle begins with.
+// setupPair is a bundle on the primary of a pair. The standby has everything that the bundle begins with.
 func setupPair(t *testing.T) (*bundle, *services.PostgresPair) {
 	t.Helper()
 	pair := testenv.PostgresPair(t)
@@ -34,7 +34,7 @@ func setupPair(t *testing.T) (*bundle, *services.PostgresPair) {
 	return b, pair
 }
 
-// switching is a pool of four whose address leads to one server after another. Connections that are there stay.
+// switching is a pool of four connections whose address leads to one server after another. Existing connections stay.
 type switching struct {
 	*pgxpool.Pool
 	address *testenv.Address
@@ -60,7 +60,7 @@ func (s *switching) lead(t *testing.T, server string) {
 	s.address.Lead(t, server)
 }
 
-// fill opens all the connections that the pool may have.
+// fill opens as many connections as the pool may have.
 func (s *switching) fill(t *testing.T) {
 	t.Helper()
 	var conns []*pgxpool.Conn
@@ -76,9 +76,8 @@ func (s *switching) fill(t *testing.T) {
 	}
 }
 
-// C37: an address leads to a standby and then to the primary. Whatever is called, at most as many calls fail as the
-// pool has connections that lead to the standby. The control is a plain statement, with which the pool stays where
-// it is.
+// C37: an address leads to a standby and then to the primary. Whichever method is called, at most as many calls fail as
+// the pool has connections to the standby. The control is a plain statement, after which the pool keeps the connection.
 func TestCase37_APoolLeavesAServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	b, pair := setupPair(t)
@@ -174,8 +173,8 @@ func TestCase37_APoolOfDatabaseSQLLeavesAStandby(t *testing.T) {
 	}
 }
 
-// C32: a read that a standby answers is refused: what it has may be old, and a row that it lacks is not missing.
-// The control is the plain read, which gets the old value.
+// C32: a read that a standby answers is refused, because its data may be old, and a row that it lacks may exist. The
+// control is the plain read, which gets the old value.
 func TestCase32_AStandbysAnswerIsRefused(t *testing.T) {
 	t.Parallel()
 	b, pair := setupPair(t)

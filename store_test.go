@@ -113,7 +113,7 @@ func TestWhatCannotBeIsRefusedBeforeAnyTraffic(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A claim that waits for the previous holder's transaction waits no longer than the caller, and then holds nothing.
+// A claim that waits for the previous holder's transaction waits no longer than the caller, which then holds nothing.
 func TestAcquireEndsWithItsContextWhileItClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// promote shuts the primary down in order and promotes its standby.
+// promote shuts the primary down cleanly and promotes its standby.
 func promote(t *testing.T, pair *services.PostgresPair) {
 	t.Helper()
 	if err := pair.Primary.Shut(t.Context()); err != nil {
@@ -47,7 +47,7 @@ func (c *caller) every(t *testing.T) map[string]func() error {
 	return calls
 }
 
-// wantRecovery makes each call 25 times, and wants at most as many failures as the pool has connections.
+// wantRecovery makes each call 25 times, and allows at most as many failures as the pool has connections.
 func wantRecovery(t *testing.T, pool *pgxpool.Pool, calls map[string]func() error) {
 	t.Helper()
 	failed := 0
@@ -66,7 +66,7 @@ func wantRecovery(t *testing.T, pool *pgxpool.Pool, calls map[string]func() erro
 	}
 }
 
-// C37: connections that were opened while their server was a standby are of use once it has been promoted.
+// C37: connections that were opened while their server was a standby can be used once it has been promoted.
 func TestCase37_APromotedStandbyIsNotLeft(t *testing.T) {
 	t.Parallel()
 	b, pair := setupPair(t)
@@ -92,7 +92,7 @@ func TestCase37_APromotedStandbyIsNotLeft(t *testing.T) {
 	}
 }
 
-// C37: the two servers change places, and the address goes on leading to the one that has become a standby for a while.
+// C37: the two servers change places, and for a while the address still leads to the one that has become a standby.
 func TestCase37_ARealSwitchOfTwoServers(t *testing.T) {
 	t.Parallel()
 	b, pair := setupPair(t)

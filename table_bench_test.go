@@ -84,7 +84,7 @@ func BenchmarkTableModify(b *testing.B) {
 	})
 }
 
-// BenchmarkTableResource is what a key costs before anything is sent.
+// BenchmarkTableResource measures the work for a key before anything is sent.
 func BenchmarkTableResource(b *testing.B) {
 	benchTable(b, func(invoices *fencepost.Table[Invoice], _ *fencepost.Lease) {
 		key := fencepost.Key{"2026-11"}

@@ -20,7 +20,8 @@ func containsAll(text string, parts ...string) bool {
 	return true
 }
 
-// C29 under a lease: rows with higher tokens are told and stand, and nothing else is written unless in part.
+// C29 under a lease: rows with higher tokens are reported and stay as they are. Nothing else is written unless the load
+// may be partial.
 func TestCase29ALoadTellsNewerRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -89,7 +90,7 @@ func TestALoadRefusesRowsOfAnotherResource(t *testing.T) {
 	}
 }
 
-// Where the reply to COMMIT is lost, PostgreSQL is asked, for loads and batches alike.
+// If the reply to COMMIT is lost, PostgreSQL is asked, for loads and batches alike.
 func TestALostReplyToTheCommitOfABatchIsSettled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

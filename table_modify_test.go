@@ -19,8 +19,8 @@ func counter(row *Invoice) error {
 	return err
 }
 
-// I7, C06 d: goroutines that share a lease and Modify one row lose no update. The control, Get and then Update, both
-// under the same lease, loses one where the two overlap.
+// I7, C06 d: goroutines that share a lease and Modify one row lose no update. The control, a Get and then an Update
+// under the same lease, loses one if two of them overlap.
 func TestInvariant7_Case06d_ModifyLosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -54,7 +54,7 @@ func TestInvariant7_Case06d_ModifyLosesNoUpdate(t *testing.T) {
 	}
 }
 
-// While fn runs nobody else reads the row for a change: the second Modify waits, and sees what the first wrote.
+// While fn runs, nobody else can read the row for a change: the second Modify waits, and reads what the first wrote.
 func TestModifyKeepsTheRowFromReadToCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -82,7 +82,7 @@ func TestModifyKeepsTheRowFromReadToCommit(t *testing.T) {
 	}
 }
 
-// fn is called again after a deadlock, with a fresh row; its error, and its panic, leave everything as it was.
+// After a deadlock fn is called again with a fresh row. If fn returns an error or panics, nothing is changed.
 func TestModifyRunsAgainWithAFreshRow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -133,7 +133,7 @@ func TestModifyRunsAgainWithAFreshRow(t *testing.T) {
 	}
 }
 
-// Only what fn changed is written; what it may not change is refused.
+// Only fields that fn changed are written. A change of a field that fn may not change is refused.
 func TestModifyWritesWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -199,8 +199,8 @@ func TestModifyWritesWhatHasChanged(t *testing.T) {
 	}
 }
 
-// A holder that is overtaken while fn waits cannot be: the claim waits for the commit. And one overtaken before
-// reads nothing.
+// A holder cannot be overtaken while fn waits, because the claim waits for the commit. A holder that was overtaken
+// before reads nothing.
 func TestModifyUnderAnOvertakenLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -43,7 +43,7 @@ func TestATableInsertsUpsertsAndDeletes(t *testing.T) {
 	}
 }
 
-// every is each method that touches a row, by name.
+// every has each method that touches a row, by name.
 func every(
 	t *testing.T,
 	table *fencepost.Table[Invoice],
@@ -65,7 +65,7 @@ func every(
 	}
 }
 
-// Each method refuses a lease of another resource, of another store, that is over, or nil, and sends nothing.
+// Each method refuses a lease of another resource, of another store, a lease that is over, and nil, and sends nothing.
 func TestEveryMethodRefusesBeforeAnyTraffic(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -109,7 +109,7 @@ func TestEveryMethodRefusesBeforeAnyTraffic(t *testing.T) {
 	if n := b.pool.Stat().AcquireCount() - before; n != 0 {
 		t.Errorf("%d connections were used", n)
 	}
-	// The control: the same calls under the right lease do go out.
+	// The control: the same calls under the right lease are sent.
 	for _, call := range every(t, b.table, l, fencepost.Key{"1"}) {
 		_ = call()
 	}
@@ -157,7 +157,8 @@ func TestInvariant3_NoMethodWritesUnderAnOvertakenLease(t *testing.T) {
 	}
 }
 
-// C08 a, b, over leases: the fence outlives the row. The control, an upsert that knows of rows only, raises the dead.
+// C08 a, b, over leases: the fence outlives the row. The control, an upsert that knows only rows, brings the deleted
+// row back.
 func TestCase08_AStaleUpsertCannotRaiseTheDead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -230,8 +231,8 @@ func TestEveryMethodHealsARowAheadOfItsFence(t *testing.T) {
 	}
 }
 
-// I9: what a trigger swallows is refused, by every method, and no other outcome. The control is PostgreSQL's own
-// answer: no row changed, and no error.
+// I9: a write that a trigger suppresses is ErrRefused, from every method, and no other outcome. The control is
+// PostgreSQL's own answer: no row changed, and no error.
 func TestInvariant9_Case18_ASwallowedWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -308,7 +309,7 @@ func TestComputedColumnsAreNotWritten(t *testing.T) {
 	}
 }
 
-// C27: hostile names through every method, and a table of the same name in another schema that stays as it is.
+// C27: hostile names through every method. A table of the same name in another schema stays unchanged.
 func TestCase27_HostileNamesThroughTheStore(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -334,10 +335,10 @@ func TestCase27_HostileNamesThroughTheStore(t *testing.T) {
 	}
 }
 
-// writeHostile puts the row of a table with two columns through every method.
+// writeHostile writes the row of a table with two columns by every method.
 func writeHostile(t *testing.T, b *bundle, name [4]string) {
 	t.Helper()
-	// The struct's tags are the names, so the type is made for them; here the fields of all three stand side by side.
+	// The struct's tags are the names, so the type is made for them. Here the fields of all three stand side by side.
 	type row struct {
 		Token fencepost.Token `db:"Last Token"`
 	}
@@ -378,7 +379,7 @@ func writeHostile(t *testing.T, b *bundle, name [4]string) {
 	b.read(t, "1") // the table stands
 }
 
-// PostgreSQL's own error of a write names the table, once, in whichever way the row is written.
+// If a write gets an error of PostgreSQL's, the error names the table once, whichever method wrote the row.
 func TestASQLErrorOfAWriteNamesItsTable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -87,7 +87,7 @@ func TestARowAheadOfItsFenceHeals(t *testing.T) {
 	if got, err := b.table.Stamp(t.Context(), two, fencepost.Key{"2"}); err != nil || got.LastFencingToken != 100 {
 		t.Errorf("claimed %+v, %v", got, err)
 	}
-	// Beyond what one lift may cover, it is said plainly.
+	// A row further ahead than one lift may cover is reported as such.
 	exec(t, b.pool, `UPDATE app.invoice SET last_fencing_token = 9223372036854775807 WHERE id = '3'`)
 	three := b.acquire(t, "invoice-3", nil)
 	err := b.table.Update(t.Context(), three, fencepost.Key{"3"}, fencepost.Set{"value": "x"})
@@ -96,7 +96,7 @@ func TestARowAheadOfItsFenceHeals(t *testing.T) {
 	}
 }
 
-// Healing serves a current holder; one that has been overtaken is stale, also where the row is ahead of it.
+// Healing serves a current holder. A holder that has been overtaken is stale, even if the row is ahead of it.
 func TestHealingDoesNotServeAnOvertakenHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -118,8 +118,8 @@ func TestHealingDoesNotServeAnOvertakenHolder(t *testing.T) {
 	}
 }
 
-// Goroutines that share a lease may all meet the row that is ahead; one heals, none is called stale, nor is a
-// transaction that begins while the fence is lifted and the lease not yet.
+// Goroutines that share a lease may all meet the row that is ahead. One of them heals it. None of them gets ErrStale,
+// nor does a transaction that begins after the fence was lifted and before the lease was.
 func TestHealingAmongGoroutines(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -210,7 +210,7 @@ func TestAColumnAddedLater(t *testing.T) {
 	}
 }
 
-// A heal that ends half way, with Redis away or its answer lost, leaves no current holder stale.
+// A heal that fails half way, because Redis is away or its reply is lost, leaves no current holder stale.
 func TestAHealThatEndsHalfWay(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)

@@ -36,7 +36,7 @@ func setupOutbox(t *testing.T, opts fencepost.Options) *bundle {
 	return b
 }
 
-// rowWrites is each method of a TableTx that writes the row, by name.
+// rowWrites has each method of a TableTx that writes the row, by name.
 func rowWrites(ctx context.Context, rows fencepost.TableTx[Invoice], id string) map[string]func() error {
 	key, set := fencepost.Key{id}, fencepost.Set{"value": "x"}
 	batch := []fencepost.Change{{Key: key, Set: set}}
@@ -62,7 +62,8 @@ func everyRow(ctx context.Context, rows fencepost.TableTx[Invoice], id string) m
 	return calls
 }
 
-// Every method works inside a transaction, with its table, and stamps what it writes; a rollback takes all of it back.
+// Every method works inside a transaction of its table's store, and stamps the rows that it writes. A rollback undoes
+// all of it.
 func TestRowsInATransactionAreCommittedWithIt(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -178,8 +179,8 @@ func inside(t *testing.T, b *bundle) map[string]func(txWork) error {
 	}
 }
 
-// A row ahead of its fence heals where the function passes the error on: the function runs again, and what it wrote
-// beside is there once. Nobody is called stale.
+// A row ahead of its fence heals if the function returns the error: the function runs again, and its other writes are
+// there once. Nobody gets ErrStale.
 func TestARowAheadHealsInsideEachTransaction(t *testing.T) {
 	t.Parallel()
 	count := newTally()
@@ -209,8 +210,8 @@ func TestARowAheadHealsInsideEachTransaction(t *testing.T) {
 	}
 }
 
-// Several rows may be ahead, each further than the one before; a row that runs away ends it after a bounded number of
-// lifts.
+// Several rows may be ahead, each further than the one before. If a row moves ahead again and again, the call ends
+// after a bounded number of lifts.
 func TestRowsAheadHealOneAfterTheOtherAndNotForEver(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -263,7 +264,8 @@ func tableBy(t *testing.T, s *fencepost.Store, rule fencepost.ResourceRule) *fen
 	return invoices
 }
 
-// Where the function keeps the error to itself, nothing is lifted and nothing runs again: in a Join it is told.
+// If the function does not return the error, nothing is lifted and nothing runs again. In a Join, the outer function
+// gets the error.
 func TestARowAheadIsToldToAFunctionThatGoesOn(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -299,8 +301,7 @@ type rowCall struct {
 	want error
 }
 
-// told is calls whose outcomes are told, for rows of which 2 is ahead of its fence, 3 takes no update, and 9 is
-// missing.
+// told has calls with an outcome error. Row 2 is ahead of its fence, row 3 takes no update, and row 9 is missing.
 func told() map[string]rowCall {
 	set, why := fencepost.Set{"value": "x"}, errors.New("no")
 	key := func(id string) fencepost.Key { return fencepost.Key{id} }
@@ -354,7 +355,7 @@ func told() map[string]rowCall {
 	}
 }
 
-// An outcome error leaves the transaction as it was: what follows it is committed.
+// An outcome error leaves the transaction usable: what follows it is committed.
 func TestAToldOutcomeLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -383,8 +384,8 @@ func TestAToldOutcomeLeavesTheTransactionUsable(t *testing.T) {
 	}
 }
 
-// After an error that PostgreSQL, or the batch, aborts the transaction for, nothing commits, also where the function
-// overlooks it; before a savepoint it goes on.
+// After an error for which PostgreSQL, or the batch, aborts the transaction, nothing commits, even if the function
+// ignores the error. With a savepoint before it the transaction goes on.
 func TestAnErrorOfTheServerAbortsTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -451,8 +452,8 @@ func TestAnErrorOfTheServerAbortsTheTransaction(t *testing.T) {
 	}
 }
 
-// A tx that is not handed out by the table's store, or not any more, is ErrInvalid, and a lease that is over ErrLost;
-// nothing is sent.
+// A tx that the table's store did not hand out, or that has ended, is ErrInvalid, and a lease that is over is ErrLost.
+// Nothing is sent.
 func TestTableInRefusesBeforeAnyTraffic(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -525,7 +526,7 @@ func TestTableInRefusesBeforeAnyTraffic(t *testing.T) {
 	wantErr(t, err, fencepost.ErrLost)
 }
 
-// Applied, each call costs one round trip, and Modify two; refused, one more.
+// A call that is applied costs one round trip, and Modify two. A call that is refused costs one more.
 func TestRoundTripsInsideATransaction(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -572,7 +573,7 @@ func TestRoundTripsInsideATransaction(t *testing.T) {
 	}
 }
 
-// Goroutines that share a lease and modify a row in transactions of their own lose nothing, though the row was ahead.
+// Goroutines that share a lease and modify a row in their own transactions lose nothing, though the row was ahead.
 func TestModifyInsideTransactionsLosesNothing(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -596,7 +597,8 @@ func TestModifyInsideTransactionsLosesNothing(t *testing.T) {
 	}
 }
 
-// What In refuses and SQL by hand loses: a write without a stamp leaves the row open to a lower token.
+// The control: In refuses this, and SQL by hand loses data. A write without a stamp leaves the row open to a lower
+// token.
 func TestControlSQLByHandLeavesTheRowUnstamped(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})
@@ -625,7 +627,7 @@ func TestControlSQLByHandLeavesTheRowUnstamped(t *testing.T) {
 	}
 }
 
-// A protected table lets in what a transaction writes through In.
+// A protected table accepts the writes that a transaction makes through In.
 func TestTableInPassesTheProtection(t *testing.T) {
 	t.Parallel()
 	b := setupOutbox(t, fencepost.Options{})

@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// statementTally counts statements: up where one was sent, down where the tracer was told of it.
+// statementTally counts statements: up for each one that was sent, down for each one that the tracer was notified of.
 type statementTally struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -32,7 +32,7 @@ func (c *statementTally) add(sql string, n int) {
 	c.counts[sql] += n
 }
 
-// settled returns the statements whose counts are off, and how many were sent.
+// settled returns the statements whose counts are not zero, and how many statements were sent.
 func (c *statementTally) settled() (off map[string]int, sent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (w *wiretap) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-// message takes one message off the rest, if there is a whole one. What comes before the first typed one has no type.
+// message takes one complete message off the rest, if there is one. Messages before the first typed one have no type.
 func (w *wiretap) message() bool {
 	head := 5
 	if !w.started {
@@ -143,7 +143,7 @@ func tapped(t *testing.T, of *pgxpool.Pool) (*pgxpool.Pool, *statementTally) {
 	return pool, c
 }
 
-// Each statement that is sent, COMMIT included, is seen by the tracer of the caller's pool, and no other.
+// The tracer of the caller's pool sees each statement that is sent, COMMIT included, and no other.
 func TestCase54_TheTracerSeesEachStatement(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -181,7 +181,7 @@ func TestCase54_TheTracerSeesEachStatement(t *testing.T) {
 	}
 }
 
-// useAll calls what sends statements of its own kind.
+// useAll makes the calls that send statements of different kinds.
 func useAll(t *testing.T, s *fencepost.Store) {
 	t.Helper()
 	ctx := t.Context()

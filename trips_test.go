@@ -11,8 +11,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// Once costs four round trips besides its work: the ledger, begin, the result, COMMIT; and one where the work has
-// been done.
+// Once costs four round trips besides its work: the ledger, begin, the result, COMMIT. If the work has been done, it
+// costs one.
 func TestRoundTripsOfOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -40,7 +40,7 @@ func TestRoundTripsOfOnce(t *testing.T) {
 	}
 }
 
-// Each method costs one round trip where it is applied and two where it is refused; Modify costs four.
+// Each method costs one round trip if it is applied and two if it is refused. Modify costs four.
 func TestRoundTripsOfATable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

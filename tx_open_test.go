@@ -10,8 +10,9 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// What a function may leave open, after it has written. In each, what its nil asks for is not known: a result that was
-// not read may be an error, and of a savepoint that was not ended nobody has said whether it is to be kept.
+// These are the things that a function may leave open after it has written. For each of them it is not known what a nil
+// error asks for: a result that was not read may be an error, and nobody has said whether to keep a savepoint that was
+// not ended.
 var leftOpen = map[string]fencepost.TxFunc{
 	"rows": func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Query(ctx, `SELECT generate_series(1, 3)`)
@@ -92,7 +93,7 @@ func TestInvariant9_WhatAFunctionLeavesOpenIsInvalid(t *testing.T) {
 	}
 }
 
-// The function's own error is the one that counts, whatever it has left open besides.
+// If the function returns an error, that error counts, whatever it has left open.
 func TestAnErrorWithSomethingLeftOpenIsTheFunctionsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -111,7 +112,8 @@ func TestAnErrorWithSomethingLeftOpenIsTheFunctionsOwn(t *testing.T) {
 	}
 }
 
-// Savepoints that have been ended, in whatever order, are no hindrance; nor are those within one that was rolled back.
+// Savepoints that have been ended, in whatever order, do no harm. Neither do those inside a savepoint that was rolled
+// back.
 func TestSavepointsThatWereEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -199,7 +201,7 @@ func TestInvariant3_ATransactionEndsWithItsFunction(t *testing.T) {
 	}
 }
 
-// insideARollback calls a function with a savepoint that ends with the one around it.
+// insideARollback calls a function with a savepoint that ends with the savepoint around it.
 func insideARollback(fn fencepost.TxFunc) fencepost.TxFunc {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		outer, err := tx.Begin(ctx)
@@ -214,7 +216,7 @@ func insideARollback(fn fencepost.TxFunc) fencepost.TxFunc {
 	}
 }
 
-// ended is the error of ending a transaction that is over: one that was handed out refuses that in any case.
+// ended checks the error of ending a transaction that is over. One that was handed out refuses that in any case.
 func ended(name string, err error) error {
 	if name != "a savepoint" && errors.Is(err, fencepost.ErrInvalid) {
 		return pgx.ErrTxClosed

@@ -27,7 +27,7 @@ func readSettings(into *settings) fencepost.TxFunc {
 	}
 }
 
-// underDefaults returns a pool whose sessions have other defaults than PostgreSQL's own: the database's owner set them.
+// underDefaults returns a pool whose sessions have other defaults than PostgreSQL's, set by the database's owner.
 func underDefaults(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	database := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
@@ -43,7 +43,7 @@ func underDefaults(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
 	return other
 }
 
-// The library's isolation is written out in each BEGIN: that of the database does not matter.
+// Each BEGIN of the library names the isolation level, so the database's default does not matter.
 func TestTheDatabasesDefaultsDoNotMatter(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -21,8 +21,8 @@ import (
 
 var strict = []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable}
 
-// C20: the row was changed after the transaction's snapshot. The whole of it runs again with the same token, and the
-// function begins afresh.
+// C20: the row was changed after the transaction's snapshot. The whole transaction runs again with the same token, and
+// the function starts from the beginning.
 func TestCase20_ASerializationFailureRunsTheWholeAgain(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range strict {
@@ -62,8 +62,7 @@ func TestCase20_AFailureAtCommitRunsTheWholeAgain(t *testing.T) {
 		if err := copyValue(ctx, tx, "2", "1"); err != nil || calls > 1 {
 			return err
 		}
-		// What this one has read the other writes, and the other way round: one of them has to give way, and
-		// the other has committed.
+		// Each of the two reads what the other writes. One of them has to give way, and the other has committed.
 		return b.store.TxWith(ctx, serializable, func(ctx context.Context, tx pgx.Tx) error {
 			return copyValue(ctx, tx, "1", "2")
 		}, other)
@@ -82,7 +81,7 @@ func copyValue(ctx context.Context, tx pgx.Tx, from, to string) error {
 	return err
 }
 
-// C20: of an older and a newer token, the older ends as stale and the newer wins, whichever began first.
+// C20: of an older and a newer token, the older becomes stale and the newer wins, whichever began first.
 func TestCase20_TheOlderTokenIsStaleAndTheNewerWins(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range strict {
@@ -125,7 +124,8 @@ func claimBehind(t *testing.T, b *bundle, next *fencepost.Store, older func(clai
 	return <-got
 }
 
-// C20: a guard that waited behind the newer claim, under a snapshot older than it, is run again and then stale.
+// C20: a guard waited for the newer claim, under a snapshot older than that claim. The transaction runs again and is
+// then stale.
 func TestCase20_AGuardBehindANewerClaimIsStale(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range append(strict, pgx.ReadCommitted) {
@@ -148,7 +148,7 @@ func TestCase20_AGuardBehindANewerClaimIsStale(t *testing.T) {
 	}
 }
 
-// A row that moved to another partition while it was waited for is 40001, also under READ COMMITTED.
+// If a row moves to another partition while a statement waits for it, the error is 40001, even under READ COMMITTED.
 func TestARowThatMovedToAnotherPartitionRunsTheWholeAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -194,7 +194,8 @@ func moveWhileWaitedFor(t *testing.T, b *bundle) {
 	}()
 }
 
-// C20, I9: what PostgreSQL rolled back is never nil, and what the function did to the transaction itself is told.
+// C20, I9: a transaction that PostgreSQL rolled back never returns nil. If the function ended the transaction itself,
+// the error says so.
 func TestCase20_NilIsNeverReturnedForWhatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -240,7 +241,7 @@ func TestCase20_NilIsNeverReturnedForWhatWasRolledBack(t *testing.T) {
 			t.Errorf("%s: the row is %+v", name, r)
 		}
 	}
-	// What the function committed by itself is there, and the caller is not told that it is not.
+	// If the function itself committed, its writes are there, and the error does not deny it.
 	err := b.store.Tx(t.Context(), misuse(sql(`COMMIT`), true), l)
 	if wantErr(t, err, fencepost.ErrOutcomeUnknown); b.read(t, "1").Value != "x" {
 		t.Error("the control: COMMIT in SQL wrote nothing")
@@ -250,7 +251,8 @@ func TestCase20_NilIsNeverReturnedForWhatWasRolledBack(t *testing.T) {
 	}
 }
 
-// Savepoints come and go below the guard: what is rolled back to one is gone, and the rest is guarded.
+// Savepoints may come and go after the guard: writes after a savepoint that is rolled back are undone, and the rest is
+// guarded.
 func TestSavepointsStandBelowTheGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -270,8 +272,8 @@ func TestSavepointsStandBelowTheGuard(t *testing.T) {
 	}
 }
 
-// The control: a guard inside a savepoint that is rolled back protects nothing. Between it and the write another
-// claims and writes, and that write is lost.
+// The control: a guard inside a savepoint that is rolled back protects nothing. Between that guard and the write
+// another holder claims and writes, and its write is lost.
 func TestSavepointsControl_AGuardRolledBackProtectsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -296,8 +298,8 @@ func TestSavepointsControl_AGuardRolledBackProtectsNothing(t *testing.T) {
 	}
 }
 
-// C22: behind a pooler in transaction mode a lost reply is settled as well, wherever it was lost: between client and
-// pooler, or between pooler and server, where the pooler answers with an error of its own.
+// C22: behind a pooler in transaction mode a lost reply is settled as well, whether it was lost between client and
+// pooler or between pooler and server. In the latter case the pooler answers with an error of its own.
 func TestCase22_ALostReplyIsSettledThroughAPooler(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -339,8 +341,8 @@ func hostOf(t *testing.T, url string) string {
 	return fmt.Sprintf("%s:%d", config.Host, config.Port)
 }
 
-// A function that leaves its guard behind and goes on in another transaction is told so, and what it wrote there does
-// not commit, though a rival has claimed meanwhile. The control: what it wrote before is there.
+// If a function leaves its guarded transaction and goes on in another one, the error says so, and the writes in the
+// other one do not commit, though a rival has claimed meanwhile. The control: the writes before that are there.
 func TestInvariant3_AFunctionThatEndsItsTransactionWritesNothingAfterwards(t *testing.T) {
 	t.Parallel()
 	for _, end := range [][]string{{`COMMIT AND CHAIN`}, {`COMMIT`, `BEGIN`}, {`ROLLBACK AND CHAIN`}} {
@@ -370,7 +372,7 @@ func TestInvariant3_AFunctionThatEndsItsTransactionWritesNothingAfterwards(t *te
 	}
 }
 
-// Inside a Tx the methods of a table are refused before any traffic.
+// Inside a Tx the methods of a table are refused before anything is sent.
 func TestATablesMethodsAreRefusedInsideATx(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

@@ -27,7 +27,7 @@ func (b *bundle) tenant(t *testing.T) string {
 	return role
 }
 
-// evilPath is a schema whose namesakes answer what a COMMIT asks as a deceiver would have it.
+// evilPath is a schema whose functions have the names that a COMMIT's check calls, and answer with lies.
 const evilPath = `
 	CREATE SCHEMA evil;
 	CREATE FUNCTION evil.yes(text, text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
@@ -35,7 +35,7 @@ const evilPath = `
 	CREATE FUNCTION evil.pg_current_xact_id_if_assigned() RETURNS xid8 LANGUAGE sql AS 'SELECT ''1''::xid8';
 	GRANT USAGE ON SCHEMA evil TO PUBLIC`
 
-// sessionChanges are what a function may do to its session, and what comes of it.
+// sessionChanges are changes that a function may make to its session, and their outcomes.
 func sessionChanges(role string) map[string]bool {
 	return map[string]bool{
 		`SET LOCAL ROLE ` + role:                           true,
@@ -52,7 +52,7 @@ func sessionChanges(role string) map[string]bool {
 	}
 }
 
-// The COMMIT needs no right of the role that the function has left in place, and nothing of its search_path.
+// The COMMIT needs no right of the role that the function has set, and uses nothing of its search_path.
 func TestCase44_WhateverRoleTheFunctionTakesItCommits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -71,8 +71,8 @@ func TestCase44_WhateverRoleTheFunctionTakesItCommits(t *testing.T) {
 	}
 }
 
-// And never unguarded: what is written after an end of the transaction in SQL is not committed, under no role and
-// no path.
+// Nothing commits unguarded: if the function ends the transaction in SQL, its later writes are not committed, under any
+// role and any path.
 func TestCase44_WhateverRoleTheFunctionTakesNothingIsUnguarded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -96,7 +96,7 @@ func TestCase44_WhateverRoleTheFunctionTakesNothingIsUnguarded(t *testing.T) {
 	}
 }
 
-// What needs a right says so, and says that the role in force counts. Nothing is committed.
+// If a call lacks a right, the error says that the role in force counts. Nothing is committed.
 func TestCase44_WhatNeedsARightSaysWhose(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -112,8 +112,8 @@ func TestCase44_WhatNeedsARightSaysWhose(t *testing.T) {
 	}
 }
 
-// An error that a deferred trigger raises at COMMIT is that error, also where its SQLSTATE is the one of the
-// question before.
+// If a deferred trigger raises an error at COMMIT, the call returns that error, even if its SQLSTATE is the one that
+// the check before COMMIT uses.
 func TestCase44_AnErrorAtCommitIsItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

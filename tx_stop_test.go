@@ -13,8 +13,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// I5: a holder stopped inside a transaction, be it idle or in the middle of a result, blocks the next claim no
-// longer than MaxIdle, and its transaction is not committed.
+// I5: a holder that stops inside a transaction, idle or in the middle of a result, blocks the next claim for MaxIdle at
+// most, and its transaction is not committed.
 func TestInvariant5_AHolderStoppedInsideATransactionIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(ctx context.Context, tx pgx.Tx, stopped func()) error{
@@ -28,7 +28,7 @@ func TestInvariant5_AHolderStoppedInsideATransactionIsEnded(t *testing.T) {
 	}
 }
 
-// The control: with time enough to be idle, the stopped holder is still there when the next claim gives up.
+// The control: with a long MaxIdle, the stopped holder is still there when the next claim gives up.
 func TestInvariant5Control_WithoutMaxIdleAStoppedHolderBlocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{MaxIdle: time.Hour})
@@ -53,7 +53,7 @@ func stopIdle(ctx context.Context, tx pgx.Tx, stopped func()) error {
 	return err
 }
 
-// stopInResult stops where the server has more to send than the network takes in.
+// stopInResult stops while the server has more to send than the network takes.
 func stopInResult(ctx context.Context, tx pgx.Tx, stopped func()) error {
 	if err := setValue("stopped")(ctx, tx); err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestTxCommitsOnNilAndRollsBackOtherwise(t *testing.T) {
 		return errors.Join(setValue("dropped")(ctx, tx), why)
 	}, l)
 	wantErr(t, err, why)
-	// A function that overlooks an error: its transaction is aborted, and that is not nil.
+	// If a function ignores an error, its transaction is aborted, and the call does not return nil.
 	err = b.store.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
 		_ = setValue("dropped")(ctx, tx)
 		_, _ = tx.Exec(ctx, `SELECT 1/0`)
@@ -93,7 +93,7 @@ func TestTxNeedsLeasesOfItsStore(t *testing.T) {
 	}
 }
 
-// Several leases: all are guarded, whatever order they are named in.
+// A transaction guards all its leases, whatever order they are named in.
 func TestTxGuardsEveryLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -129,7 +129,8 @@ func TestTxGuardsEveryLease(t *testing.T) {
 	}
 }
 
-// 40001 and 40P01 run the whole function again, with a fresh call; the limit is kept, and the code stays visible.
+// 40001 and 40P01 run the whole function again, in a fresh transaction. The number of runs is limited, and the error
+// keeps its code.
 func TestTxRetriesTheWholeOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -161,7 +162,7 @@ func TestTxRetriesTheWholeOfIt(t *testing.T) {
 	}
 }
 
-// commitMessage is the end of a guarded transaction as it is sent; the word alone stands in "read committed" too.
+// commitMessage is the end of a guarded transaction on the wire. The word alone also occurs in "read committed".
 const commitMessage = "END; COMMIT\x00"
 
 // behindProxy is another store on the same database, through a proxy.
@@ -183,7 +184,8 @@ func proxyOf(t *testing.T, b *bundle) *faults.Proxy {
 	return faults.NewProxy(t, net.JoinHostPort(host.Host, strconv.Itoa(int(host.Port))))
 }
 
-// A claim whose reply is lost does not cost the acquire: the lease is lifted above it and claims again.
+// An acquire survives the loss of the reply to its claim: the lease is lifted above that claim, and the claim is made
+// again.
 func TestALostReplyToAClaimHealsItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -199,7 +201,7 @@ func TestALostReplyToAClaimHealsItself(t *testing.T) {
 	}
 }
 
-// C15: however the work ends, the lease is gone when Do has returned, and its own error is not replaced.
+// C15: however the work ends, the lease is released when Do returns, and the work's error is not replaced.
 func TestCase15_DoReleasesHoweverTheWorkEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -247,7 +249,8 @@ func TestCase15_DoReleasesHoweverTheWorkEnds(t *testing.T) {
 	}
 }
 
-// nil means committed, and an error that it was not: a release that fails afterwards is not the work's outcome.
+// nil means committed, and an error means not committed. A release that fails afterwards does not change the outcome of
+// the work.
 func TestDoTellsAFailedReleaseFromFailedWork(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -275,7 +278,8 @@ func TestDoTellsAFailedReleaseFromFailedWork(t *testing.T) {
 	wantErr(t, err, why, fencepost.ErrLost)
 }
 
-// I9: what cannot be settled stays unknown, also where the lease is lost with it, by its deadline or by its release.
+// I9: an outcome that cannot be settled stays unknown, even if the lease is lost as well, by its deadline or by its
+// release.
 func TestInvariant9_UnknownStandsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
@@ -328,7 +332,7 @@ func TestAcquireOutlivesADeadConnection(t *testing.T) {
 	acquire(t, proxied, "invoice-1", nil)
 }
 
-// A missing function is refused before anything is sent: the pool is closed.
+// A nil function is refused before anything is sent: the pool is closed.
 func TestAMissingFunctionIsInvalidBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)

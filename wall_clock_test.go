@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-// A step of the wall clock ends a lease, and the write after it is not sent.
+// A step of the wall clock ends a lease, and the next write is not sent.
 func TestAStepOfTheWallClockEndsALease(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64

@@ -34,7 +34,7 @@ func withLeases(t *testing.T, test func(t *testing.T, s *fencepost.Store, free f
 	}
 }
 
-// However the function ends, the lease is free when With has returned, and its outcome is not replaced.
+// However the function ends, the lease is free when With has returned, and the function's outcome is not replaced.
 func TestWithReleasesHoweverTheWorkEnds(t *testing.T) {
 	t.Parallel()
 	withLeases(t, func(t *testing.T, s *fencepost.Store, free func(t *testing.T) bool) {
@@ -103,7 +103,7 @@ func TestWithRunsUnderTheLease(t *testing.T) {
 	})
 }
 
-// A lease that was lost while the function ran is no success, whatever the function says of its own work.
+// If a lease was lost while the function ran, the call is no success, even if the function returns nil.
 func TestWithTellsOfALossWhileItRan(t *testing.T) {
 	t.Parallel()
 	pool, open := kinds(t)
@@ -187,7 +187,7 @@ func TestAShutdownReleasesEveryLease(t *testing.T) {
 	}
 }
 
-// The full name is the one that the fence has, and that SQL takes.
+// FullName returns the name that the fence has, and that the SQL functions take.
 func TestFullNameIsTheNameOfTheFence(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})

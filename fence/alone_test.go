@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// holdRow locks row 1 in a transaction of a stranger's.
+// holdRow locks row 1 in another client's transaction.
 func holdRow(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	stranger, err := pool.Begin(t.Context())
@@ -31,8 +31,8 @@ func inBackground(call func() error) <-chan error {
 	return done
 }
 
-// aloneAgainstAClaim has a write under token 1 wait for its row, and a claim of token 2 come meanwhile. It returns the
-// fence's token at the moment when the claim has got as far as it can, the write waiting still.
+// aloneAgainstAClaim makes a write under token 1 wait for its row, and then a claim of token 2. When the claim has got
+// as far as it can and the write still waits, it returns the fence's token.
 func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during int64, write error) {
 	t.Helper()
 	old := fencetest.MustRaise(t, pool, fencetest.ClaimOf("r", 1))
@@ -65,7 +65,7 @@ func aloneAgainstAClaim(t *testing.T, pool *pgxpool.Pool, waiters int) (during i
 	return during, write
 }
 
-// I3: from its guard on, the statement keeps claims waiting, while it waits for its row as well.
+// I3: from its guard on, the statement makes claims wait, even while it waits for its row itself.
 func TestInvariant3_AStatementHoldsItsGuardToItsEnd(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -87,7 +87,7 @@ func TestInvariant3Control_AStatementWithoutItsGuard(t *testing.T) {
 	}
 }
 
-// A claim that is under way keeps the statement waiting, and refuses it once it has committed.
+// A claim in progress makes the statement wait, and once it has committed the statement is refused.
 func TestAStatementWaitsForAClaim(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -120,7 +120,7 @@ func TestAStatementWaitsForAClaim(t *testing.T) {
 	}
 }
 
-// What stands in the way of a statement by itself does not stand in that of a transaction, which is tried then.
+// If a statement by itself cannot be used, a transaction is tried instead.
 func TestAStatementThatCannotStandAlone(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -150,7 +150,7 @@ func TestAStatementThatCannotStandAlone(t *testing.T) {
 	}
 }
 
-// A protection lets the statement in at once where it is known to be there, and otherwise at its second try; after that
+// If a connection knows of a protection, its statement passes at once. Otherwise the second try passes, and after that
 // the connection knows it.
 func TestAStatementAtAProtection(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestAStatementAtAProtection(t *testing.T) {
 	}
 }
 
-// A protection in mode observe has nothing to say of a guarded statement, and much of another.
+// A protection in mode observe logs nothing about a guarded statement, and logs any other.
 func TestObserveKnowsAGuardedStatement(t *testing.T) {
 	t.Parallel()
 	owner := fencetest.Setup(t)
@@ -196,8 +196,8 @@ func TestObserveKnowsAGuardedStatement(t *testing.T) {
 	}
 }
 
-// An overtaken writer's statement fails as a whole, also where there is no row for it: what triggers for each statement
-// did is taken back with it.
+// An overtaken writer's statement fails as a whole, even if its row does not exist: the effects of statement-level
+// triggers are undone with it.
 func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -239,7 +239,7 @@ func TestAnOvertakenStatementLeavesNothingOfItsTriggers(t *testing.T) {
 	}
 }
 
-// A connection that had ended before a write's first statement was prepared has written nothing, and the error says so.
+// If a connection ended before a write's first statement was prepared, nothing was written, and the error says so.
 func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -268,7 +268,7 @@ func TestAWriteThatWasNotPreparedIsUnavailable(t *testing.T) {
 	}
 }
 
-// endSession ends a session and returns when it is gone, which PostgreSQL itself waits for from version 14 on.
+// endSession ends a session and returns when it is gone. From version 14 on PostgreSQL itself waits for that.
 func endSession(t *testing.T, pool *pgxpool.Pool, pid uint32) {
 	t.Helper()
 	err := testenv.UntilQuery(t.Context(), pool,

@@ -22,7 +22,7 @@ func benchSetup(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// BenchmarkPlainUpdate is what the others compare with.
+// BenchmarkPlainUpdate is the baseline of the others.
 func BenchmarkPlainUpdate(b *testing.B) {
 	pool := benchSetup(b)
 	b.ReportAllocs()
@@ -89,7 +89,7 @@ func BenchmarkUpdateClaimed(b *testing.B) {
 	})
 }
 
-// BenchmarkGuard is the guard alone, once per transaction, as it is meant; BEGIN and ROLLBACK are in it.
+// BenchmarkGuard measures the guard alone, once per transaction, including BEGIN and ROLLBACK.
 func BenchmarkGuard(b *testing.B) {
 	withConn(b, func(conn *pgx.Conn, c fence.Claim) {
 		for b.Loop() {
@@ -98,7 +98,7 @@ func BenchmarkGuard(b *testing.B) {
 	})
 }
 
-// BenchmarkNoGuard is BenchmarkGuard with the least statement there is in the guard's place.
+// BenchmarkNoGuard is BenchmarkGuard with the cheapest possible statement in place of the guard.
 func BenchmarkNoGuard(b *testing.B) {
 	withConn(b, func(conn *pgx.Conn, _ fence.Claim) {
 		for b.Loop() {

@@ -19,7 +19,7 @@ type borrowed struct {
 	operator     *pgxpool.Pool
 }
 
-// waysIn are what an operator, or a superuser, does without a thought of fencepost, and what makes it run evil.attack.
+// waysIn are ordinary statements of an operator or a superuser that make PostgreSQL run evil.attack.
 var waysIn = map[string]struct {
 	prepare   string // by the application
 	superuser bool   // whether the statements are a superuser's rather than an operator's
@@ -118,8 +118,8 @@ func runAll(ctx context.Context, pool *pgxpool.Pool, statements ...string) error
 	})
 }
 
-// Code that runs in somebody else's session has none of that session's rights to bypass: whatever makes it run, and
-// whether it sets the setting, sets one that was true in another transaction, or calls the function.
+// Code that runs in another user's session has none of that session's rights to bypass, whatever makes it run, and
+// whether it sets the setting to a new value, to one that was valid in another transaction, or calls the function.
 func TestCase34_CodeInAnotherSessionDoesNotPassTheProtection(t *testing.T) {
 	t.Parallel()
 	for name, way := range waysIn {
@@ -171,8 +171,8 @@ func usedProof(t *testing.T, pool *pgxpool.Pool) (proof string) {
 	return proof
 }
 
-// The control: authority that rests on who logged in, as it did, is borrowed by the expression of an index; and a call
-// that need not be the client's own is made by a trigger.
+// The control: an authority that rests on who logged in is borrowed by the expression of an index, and a call that need
+// not be the client's own statement is made by a trigger.
 func TestCase34Control_AuthorityThatCanBeBorrowed(t *testing.T) {
 	t.Parallel()
 	b := borrow(t)
@@ -263,7 +263,7 @@ func TestCase34_BypassIsAStatementOfItsOwn(t *testing.T) {
 		`DO $$ BEGIN PERFORM fencepost.bypass('x'); END $$`,
 		`PREPARE p AS SELECT fencepost.bypass('x'); EXECUTE p`,
 		"--\rSELECT evil.attack(1);\nSELECT fencepost.bypass('x')",
-		// Names that only look alike: what they call makes the call.
+		// Names that only look alike: whatever they call makes the call.
 		`SELECT "FencePost".bypass('x')`, `SELECT "FencePost"."Bypass"('x')`, `SELECT "fencepost.bypass"('x')`,
 		`SELECT "fencepost . bypass"('x')`,
 	} {
@@ -278,8 +278,8 @@ func TestCase34_BypassIsAStatementOfItsOwn(t *testing.T) {
 	}
 }
 
-// Within a transaction that was let through, code that comes along passes no protection but those that were named; a
-// savepoint rolled back takes the way through with it, and who names another user is another user.
+// In a transaction with a bypass, other code passes only the named protections. The rollback of a savepoint undoes the
+// bypass, and a name of another user is another user.
 func TestCase34_AWayThroughLeadsNoFurther(t *testing.T) {
 	t.Parallel()
 	b := borrow(t)
@@ -329,7 +329,7 @@ func TestCase34_AWayThroughLeadsNoFurther(t *testing.T) {
 			t.Errorf("%s: SQLSTATE %q, want %q: %v", name, got, c.want, err)
 		}
 	}
-	// The rights to one form give nothing of the other.
+	// A right to one form of bypass does not include the other form.
 	fencetest.Exec(t, b.admin, `REVOKE EXECUTE ON FUNCTION fencepost.bypass(text) FROM `+b.operatorRole)
 	wantState(t, runAll(t.Context(), b.operator, `SELECT fencepost.bypass('x')`), "42501")
 	if err := runAll(t.Context(), b.operator, named, item); err != nil {
@@ -354,8 +354,8 @@ func TestCase34_WithoutASecretNothingOpens(t *testing.T) {
 	}
 }
 
-// A grant to PUBLIC chooses nobody, so nobody passes by it, those who are named beside it included: a grant by name to
-// a function without an ACL, as a dump without privileges leaves it, writes one to PUBLIC along with it.
+// A grant to PUBLIC names no role, so nobody may bypass by it, including roles that are named beside it: a grant by
+// name on a function without an ACL, such as a dump without privileges leaves, also writes one to PUBLIC.
 func TestCase35_WhatEverybodyMayCallOpensNothing(t *testing.T) {
 	t.Parallel()
 	b := borrow(t)

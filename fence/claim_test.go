@@ -32,7 +32,7 @@ func TestAClaimRaisesTheFenceStrictly(t *testing.T) {
 	fencetest.MustRaise(t, pool, fencetest.ClaimOf("another", 1))
 }
 
-// A lost reply is settled by making the claim once more.
+// If the reply to a claim was lost, making the claim once more settles it.
 func TestARepeatedClaimRecognisesItself(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -170,8 +170,8 @@ func recordClaims(t *testing.T, pool *pgxpool.Pool) {
 		CREATE TRIGGER record AFTER INSERT OR UPDATE ON fencepost.fence FOR EACH ROW EXECUTE FUNCTION app.record()`)
 }
 
-// claimAtRandom has eight claimants hand in the same numbers in different orders, as they would if
-// Redis had forgotten its counter again and again.
+// claimAtRandom has eight claimants use the same numbers in different orders, as they would if Redis had lost its
+// counter again and again.
 func claimAtRandom(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -212,7 +212,7 @@ func checkHistory(t *testing.T, pool *pgxpool.Pool, sound bool) {
 	}
 }
 
-// The claim makes itself durable whatever the session asks for.
+// The claim makes itself durable, whatever the session's settings are.
 func TestAClaimIsMoreDurableThanItsSession(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -249,8 +249,7 @@ func TestAClaimIsMoreDurableThanItsSession(t *testing.T) {
 	}
 }
 
-// A claim waits for guarded transactions, and no longer than its context; neither the client nor the server
-// is left waiting.
+// A claim waits for guarded transactions until its context ends. After that neither the client nor the server waits.
 func TestAClaimWaitsForGuardsUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -287,7 +286,7 @@ func TestAClaimWaitsForGuardsUntilItsContextEnds(t *testing.T) {
 	fencetest.WantStale(t, guarded(t.Context(), pool, old, 1, "x"), 1, 3)
 }
 
-// untilWaiters waits until so many backends of the test's database wait for a lock.
+// untilWaiters waits until a number of backends of the test's database wait for a lock.
 func untilWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
 	t.Helper()
 	deadline := time.NewTimer(30 * time.Second)
@@ -312,7 +311,7 @@ func untilWaiters(t *testing.T, pool *pgxpool.Pool, want int) {
 	}
 }
 
-// A role whose sessions may not wait long for locks still waits for the gate as long as its context allows.
+// If a role has a short lock_timeout, its claims still wait at the gate for as long as their context allows.
 func TestAClaimIsNotCutShortByTheSessionsTimeouts(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -336,7 +335,7 @@ func TestAClaimIsNotCutShortByTheSessionsTimeouts(t *testing.T) {
 	}
 }
 
-// From SQL the resource may come with any collation; it is compared byte by byte all the same.
+// In SQL a resource may have any collation. It is always compared byte by byte.
 func TestTheCallersCollationDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -369,8 +368,8 @@ func TestTheCallersCollationDoesNotMatter(t *testing.T) {
 	}
 }
 
-// A bound of the claim's own ends its wait, as what the server said, and the claim is not made; without a wait it does
-// not matter.
+// If the claim's own bound ends its wait, the error is the server's, and the claim is not made. A claim that need not
+// wait is not affected.
 func TestAClaimWaitsNoLongerThanItsWait(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// functionsWhere returns the functions of the schema that a condition holds for.
+// functionsWhere returns the functions of the schema for which a condition is true.
 func functionsWhere(t *testing.T, db pgx.Tx, condition string) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `SELECT f.oid::regprocedure::text FROM pg_proc AS f
@@ -26,7 +26,7 @@ func functionsWhere(t *testing.T, db pgx.Tx, condition string) []string {
 	return names
 }
 
-// \df+ tells a reader what each function is for, those that protect makes included. The control: a function without a
+// \df+ shows a description for each function, including those that protect creates. The control: a function without a
 // comment is found.
 func TestEveryFunctionOfTheSchemaHasAComment(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestEveryFunctionOfTheSchemaHasAComment(t *testing.T) {
 	}
 }
 
-// The reference has a section for each function that others than the schema's owner call, and for no other.
+// The reference has a section for each function that roles other than the schema's owner call, and for no other.
 func TestTheReferenceHasEveryPublicFunction(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/sql.md")
@@ -63,7 +63,7 @@ func TestTheReferenceHasEveryPublicFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	// What protect and unprotect call with the rights of the table's owner is granted and no interface.
+	// The functions that protect and unprotect call with the rights of the table's owner are granted, but are not public.
 	public := functionsWhere(
 		t,
 		tx,

@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// Commit commits a guarded transaction, and reports one that PostgreSQL rolls back because a statement failed.
+// Commit commits a guarded transaction, and returns an error if PostgreSQL rolls it back because a statement failed.
 func TestCommitTellsWhatBecameOfAGuardedTransaction(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

@@ -98,8 +98,8 @@ func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaimOverDatabaseSQL(t *test
 	}
 }
 
-// Even where the error of the guard is overlooked, PostgreSQL has aborted the transaction, and its commit is an
-// error that claims nothing else.
+// Even if the guard's error is ignored, PostgreSQL has aborted the transaction, and its commit returns an error that
+// claims nothing else.
 func TestAnOverlookedGuardErrorCommitsNothingOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
@@ -122,7 +122,7 @@ func TestAnOverlookedGuardErrorCommitsNothingOverDatabaseSQL(t *testing.T) {
 	}
 }
 
-// A claim waits for a guarded transaction of database/sql as for any other.
+// A claim waits for a guarded transaction of database/sql as it does for any other.
 func TestAClaimWaitsForAGuardOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
@@ -174,7 +174,7 @@ func TestTheOutcomesOfAClaimOverDatabaseSQL(t *testing.T) {
 	if err := fence.RaiseSQL(t.Context(), conn, fencetest.ClaimOf("r", 6), nil); err != nil {
 		t.Error(err)
 	}
-	// A guard holds it up: it ends with its context, and nothing has been claimed.
+	// A guard makes it wait: it ends with its context, and nothing has been claimed.
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -192,8 +192,8 @@ func TestTheOutcomesOfAClaimOverDatabaseSQL(t *testing.T) {
 	}
 }
 
-// claimedNow is the claim that the fence of a resource carries.
-// default_transaction_read_only is an operator's switch: no claim overrides it.
+// claimedNow returns the claim that the fence of a resource carries. default_transaction_read_only is an operator's
+// switch, and no claim overrides it.
 func TestAClaimRespectsAReadOnlyDefault(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -232,7 +232,7 @@ func claimedNow(t *testing.T, pool *pgxpool.Pool, resource string) fence.Claim {
 	return c
 }
 
-// C18, C06 e and I9 over database/sql: each outcome of a bare write is its own.
+// C18, C06 e and I9 over database/sql: each outcome of a bare write is a separate error.
 func TestCase18_TheOutcomesOfABareWriteOverDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	db, pool := setupSQL(t)
@@ -304,8 +304,8 @@ func TestUpdateSQLInACallersTransactionAndOnAConnection(t *testing.T) {
 	fencetest.WantErr(t, updateSQL(t.Context(), conn, 6, 1, "x"), fence.ErrUnavailable)
 }
 
-// The reply is lost and the write was carried out; or the write was lost on its way. Neither is known to the
-// writer, and neither is sent twice.
+// Either the reply is lost and the write was carried out, or the write was lost on its way. The writer cannot know
+// which, and neither write is sent twice.
 func TestALostReplyToAnUpdateOverDatabaseSQLIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, carriedOut := range []bool{true, false} {
@@ -330,7 +330,7 @@ func TestALostReplyToAnUpdateOverDatabaseSQLIsUnknown(t *testing.T) {
 	}
 }
 
-// Inside a transaction nothing commits with the connection gone: no doubt there.
+// Inside a transaction nothing commits if the connection is gone, so the outcome is known.
 func TestAConnectionThatEndsBeforeCommitOverDatabaseSQLIsNoOutcome(t *testing.T) {
 	t.Parallel()
 	_, pool := setupSQL(t)
@@ -373,8 +373,8 @@ func proxied(t *testing.T, pool *pgxpool.Pool) (*faults.Proxy, *sql.DB) {
 	return proxy, openSQL(t, proxy.URL(t, url))
 }
 
-// A driver that calls a connection bad after it has sent something (lib/pq does) makes database/sql send it
-// again on a pool. UpdateSQL keeps to one connection; the control shows what a plain pool does.
+// A driver that reports a bad connection after it has sent something (lib/pq does) makes database/sql send it again on
+// a pool. UpdateSQL keeps to one connection. The control shows what a plain pool does.
 func TestABadConnectionIsUnknownAndNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	bad := &badDriver{}
@@ -390,7 +390,7 @@ func TestABadConnectionIsUnknownAndNotTriedAgain(t *testing.T) {
 	}
 }
 
-// badDriver connects, counts what is sent, and calls the connection bad.
+// badDriver connects, counts the statements that are sent, and reports the connection as bad.
 type badDriver struct{ sent int }
 
 func (b *badDriver) Connect(context.Context) (driver.Conn, error) { return &badConn{b: b}, nil }
@@ -427,8 +427,7 @@ func TestAnUnreachableServerIsUnavailableOverDatabaseSQL(t *testing.T) {
 	}
 }
 
-// A SQLSTATE is read off any driver's error that tells it; the numbers come with the DETAIL, where the
-// driver keeps it.
+// The SQLSTATE is read from any driver's error that has it. The numbers come from the DETAIL, if the driver keeps it.
 func TestOutcomesAreReadOffAnyDriversError(t *testing.T) {
 	t.Parallel()
 	detailed := &otherError{Code: "ZF001", Detail: `{"resource": "r", "token": "5", "current": "9"}`}
@@ -458,7 +457,7 @@ func (e bareError) Error() string { return "bare: " + string(e) }
 
 func (e bareError) SQLState() string { return string(e) }
 
-// What fits EnterSQL has a transaction; pools and connections do not.
+// EnterSQL accepts a transaction, but neither a pool nor a connection.
 var (
 	_ fence.SQLTx       = (*sql.Tx)(nil)
 	_ fence.SQLDB       = (*sql.DB)(nil)
@@ -477,8 +476,8 @@ func TestAGuardNeedsATransaction(t *testing.T) {
 	}
 }
 
-// C37: a connection of database/sql that is of no use is not given back to its pool. One that has met an ordinary error
-// is, and so is one to a primary on which an operator has stopped all writes.
+// C37: a connection of database/sql that cannot be used is not given back to its pool. A connection that met an
+// ordinary error is given back, and so is one to a primary on which an operator has stopped all writes.
 func TestCase37_DiscardSQLClosesOnlyWhatIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	db, _ := setupSQL(t)

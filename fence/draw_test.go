@@ -25,7 +25,7 @@ func draw(ctx context.Context, pool *pgxpool.Pool, resource string) (c fence.Cla
 	return c, err
 }
 
-// I1, I2: each caller that draws gets a token of its own, and the next one is above it.
+// I1, I2: each draw gets a different token, and each token is above the one before.
 func TestInvariants1and2_DrawnTokensAreUniqueAndRise(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -91,7 +91,8 @@ func TestDrawRefusesWhatCannotBe(t *testing.T) {
 	fencetest.WantErr(t, err, fence.ErrInvalid)
 }
 
-// I3: a draw waits for what is guarded by the claim before it, for as long as its caller does, and overtakes it then.
+// I3: a draw waits for the writes guarded by the claim before it, for as long as its caller does, and then overtakes
+// that claim.
 func TestADrawWaitsForGuardedTransactions(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -120,7 +121,7 @@ func TestADrawWaitsForGuardedTransactions(t *testing.T) {
 	fencetest.WantErr(t, err, fence.ErrStale)
 }
 
-// A claim drawn in a transaction is guarded by it, and counts once it commits.
+// A claim drawn in a transaction guards that transaction, and counts once it commits.
 func TestAQueuedDrawCountsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// encoded gives a database in an encoding of its own, a pool that speaks UTF-8, and one that says it speaks another.
+// encoded returns a database in another encoding, a pool that speaks UTF-8, and one that declares another encoding.
 func encoded(t *testing.T, database, client string) (honest, other *pgxpool.Pool) {
 	t.Helper()
 	url := testenv.EncodedDatabase(t, database)
@@ -24,7 +24,8 @@ func encoded(t *testing.T, database, client string) (honest, other *pgxpool.Pool
 	return honest, other
 }
 
-// What makes a name, or has found no fence of a name, asks for the session's encoding: psql has no Go in front of it.
+// A function that creates a name, or finds no fence of a name, checks the session's encoding: with psql no Go code can
+// do that.
 func TestCase31_SQLCallersAreRefusedForTheirEncoding(t *testing.T) {
 	t.Parallel()
 	const nonce = `'00000000-0000-0000-0000-000000000001'`
@@ -45,7 +46,7 @@ func TestCase31_SQLCallersAreRefusedForTheirEncoding(t *testing.T) {
 		} {
 			_, err := other.Exec(t.Context(), `SELECT fencepost.`+call)
 			if encodings[0] == "SQL_ASCII" && (strings.HasPrefix(call, "guard") || strings.HasPrefix(call, "enter")) {
-				// The bytes are taken as they are: it is the very fence, and its very claim.
+				// The bytes are taken unchanged, so this is the same fence and the same claim.
 				if err != nil {
 					t.Errorf("%v: %s: %v", encodings, call, err)
 				}
@@ -65,7 +66,7 @@ func TestCase31_SQLCallersAreRefusedForTheirEncoding(t *testing.T) {
 	}
 }
 
-// The control: a claim that does not ask makes a second fence of the resource, and two holders write.
+// The control: a claim without the check makes a second fence of the resource, and two holders write.
 func TestCase31Control_WithoutTheQuestionThereAreTwoFences(t *testing.T) {
 	t.Parallel()
 	honest, other := encoded(t, "LATIN1", "LATIN1")
@@ -90,7 +91,7 @@ func TestCase31Control_WithoutTheQuestionThereAreTwoFences(t *testing.T) {
 	}
 }
 
-// database/sql does not tell the encoding. The functions ask, and a bare write asks with its statement.
+// database/sql does not show the encoding. The functions check it, and a bare write checks it in its own statement.
 func TestCase31_OverDatabaseSQLTheServerAsks(t *testing.T) {
 	t.Parallel()
 	honest, other := encoded(t, "LATIN1", "LATIN1")
@@ -119,7 +120,7 @@ func TestCase31_OverDatabaseSQLTheServerAsks(t *testing.T) {
 	}
 }
 
-// Every function of this package that sends a name looks at the connection first.
+// Every function of this package that sends a name first checks the connection.
 func TestCase31_NothingIsSentOnAConnectionOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -168,4 +169,4 @@ func TestCase31_NothingIsSentOnAConnectionOfAnotherEncoding(t *testing.T) {
 	}
 }
 
-// second is the error of a call that returns something besides.
+// second returns the error of a call that also returns something else.

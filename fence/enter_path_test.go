@@ -27,7 +27,7 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	defer conn.Release()
 	fencetest.Exec(t, conn, `SET search_path = evil, pg_temp, pg_catalog`)
 
-	// The control: a body that names no schema, with the same rights, runs into one of them.
+	// The control: a body that names no schema, with the same rights, calls one of the namesakes.
 	fencetest.Exec(
 		t,
 		l.admin,
@@ -38,7 +38,7 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	_, err = conn.Exec(t.Context(), `SELECT app.unqualified('x')`)
 	wantState(t, err, "EV001")
 
-	// Both of its ways: the first entry, and one more. (The caller's own text is the caller's own affair.)
+	// Both paths of the function: the first entry, and one more. (The caller's own text is the caller's business.)
 	enter := func(tx pgx.Tx, c fence.Claim) error {
 		_, err := tx.Exec(
 			t.Context(),
@@ -86,8 +86,8 @@ func TestEnterLooksNothingUpOnTheCallersPath(t *testing.T) {
 	wantState(t, err, "ZF002")
 }
 
-// namesakes fills the schema evil. What cannot be made (a function with pseudo-types, say) cannot stand in the way
-// either.
+// namesakes fills the schema evil. What cannot be created there (a function with pseudo-types, say) cannot be called by
+// mistake either.
 const namesakes = `
 DO $all$
 DECLARE

@@ -50,8 +50,8 @@ func claimsOf(t *testing.T, pool *pgxpool.Pool, n int) []fence.Claim {
 	return claims
 }
 
-// Time per lease does not grow with their number. One call for each would take more than ten times as long for each, at
-// 5,000.
+// The time per lease does not grow with the number of leases. With one call for each of 5,000 leases, each would take
+// more than ten times as long.
 func TestCase39_ManyLeasesAreEnteredInLinearTime(t *testing.T) {
 	t.Parallel()
 	pool := ownServer(t, "-c", "max_locks_per_transaction=512")
@@ -74,8 +74,8 @@ func TestCase39_ManyLeasesAreEnteredInLinearTime(t *testing.T) {
 	}
 }
 
-// Nor does the time of a row that is written to a protected table under one of them. With all entries in one setting, a
-// row under one of 4,000 leases would take more than ten times as long as under one of 100.
+// Neither does the time to write a row of a protected table under one of them. With all entries in one setting, a row
+// under one of 4,000 leases would take more than ten times as long as under one of 100.
 func TestCase39_RowsOfManyLeasesPassAProtectionInLinearTime(t *testing.T) {
 	t.Parallel()
 	pool := ownServer(t, "-c", "max_locks_per_transaction=512")
@@ -106,8 +106,8 @@ func TestCase39_RowsOfManyLeasesPassAProtectionInLinearTime(t *testing.T) {
 	}
 }
 
-// Resources that are entered with many others stand beside those that are entered alone, and what a session was left
-// with counts for neither.
+// Resources that are entered with many others and resources that are entered alone can be combined. Settings left over
+// in the session count for neither.
 func TestCase39_ManyStandBesideFew(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -132,7 +132,8 @@ func TestCase39_ManyStandBesideFew(t *testing.T) {
 	}
 }
 
-// What is entered together opens protections as what is entered one by one, and stands beside that.
+// Resources that are entered together open protections, as those that are entered one by one do, and both can be
+// combined.
 func TestCase39_WhatIsEnteredTogetherOpensProtections(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -154,7 +155,7 @@ func TestCase39_WhatIsEnteredTogetherOpensProtections(t *testing.T) {
 	wantState(t, err, "ZF004")
 }
 
-// One that is stale keeps all from being entered, and is named.
+// If one claim is stale, none is entered, and the error names it.
 func TestCase39_TheStaleOneIsNamed(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -174,8 +175,8 @@ func TestCase39_TheStaleOneIsNamed(t *testing.T) {
 	}
 }
 
-// The order is that of the names, whatever order the claims come in: who waits at one holds those before it, and none
-// behind it.
+// The claims are entered in the order of their names, whatever order they come in: a caller that waits for one holds
+// those before it and none after it.
 func TestCase39_TheOrderIsTheSameForEverybody(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// What a session was left with is as if unset, for enter and for the protections.
+// Values left over in the session count as unset, for enter and for the protections.
 func TestCase52_WhatASessionWasLeftWithCountsAsUnset(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -51,8 +51,8 @@ func TestCase52_WhatASessionWasLeftWithCountsAsUnset(t *testing.T) {
 	}
 }
 
-// Whatever another role's trigger reads during a guarded write is of no use to it: not there the nonce, and what is
-// there opens no protection in another transaction.
+// Another role's trigger can use nothing that it reads during a guarded write: the nonce is not there, and the value
+// that is there opens no protection in another transaction.
 func TestCase52_WhatAReaderFindsProvesNothing(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -80,7 +80,7 @@ func TestCase52_WhatAReaderFindsProvesNothing(t *testing.T) {
 		})
 	}
 	wantState(t, write(seen), "ZF001")
-	// The control: bound to no transaction, what was read opens the protection.
+	// The control: a value that is not bound to a transaction opens the protection.
 	replaceFunction(t, pool, "entered_text(text, bigint, uuid)", `pg_catalog.pg_current_xact_id()`, `0`)
 	if err := under(t.Context(), pool, sends(t.Context(), `INSERT INTO app.other VALUES (1)`), c); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestCase52_WhatAReaderFindsProvesNothing(t *testing.T) {
 	}
 }
 
-// What is too long is an invalid argument, wherever SQL says it, and violates no constraint.
+// A text that is too long is an invalid argument in every SQL function, and violates no constraint.
 func TestCase52_WhatIsTooLongIsInvalid(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

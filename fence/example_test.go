@@ -60,7 +60,7 @@ func ExampleEnter() {
 	// <nil>
 }
 
-// A token of your own, a version for one, fences a row by its column alone: older tokens are refused, and so is a
+// A token of your own, such as a version, fences a row by its column alone: older tokens are refused, and so is a
 // second write with the same one.
 func ExampleUpdate() {
 	ctx := context.Background()

@@ -16,8 +16,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/pgtable"
 )
 
-// A role that was not granted fencepost is told so, whichever part of it is missing and however statements are sent; a
-// refusal of the table stays the table's. PostgreSQL has one SQLSTATE for both.
+// If a role lacks a grant on fencepost, the error says so, whichever part is missing and however statements are sent. A
+// missing right on the table is reported as the table's. PostgreSQL uses one SQLSTATE for both.
 func TestARoleThatMayNotEnterIsToldSo(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -61,7 +61,7 @@ func TestARoleThatMayNotEnterIsToldSo(t *testing.T) {
 	}
 }
 
-// Claims, the ledger and the incarnation of a server are fencepost's alone.
+// Claims, the ledger and the server's incarnation need fencepost's rights alone.
 func TestARoleWithoutFencepostIsToldSo(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -117,7 +117,7 @@ func guardedCalls(t *testing.T, pool *pgxpool.Pool, c fence.Claim) map[string]er
 	}
 }
 
-// itemColumns is what Inspect says of app.item to those whom it does not refuse.
+// itemColumns is the result of Inspect for app.item, for roles that may read it.
 func itemColumns() []pgtable.Column {
 	return []pgtable.Column{
 		{Name: "id", BaseOID: 20, NotNull: true},

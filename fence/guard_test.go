@@ -15,8 +15,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// I3: once the claim of 2 has committed, nothing guarded by 1 commits, even where the code overlooks
-// the error: PostgreSQL has aborted its transaction.
+// I3: once the claim of 2 has committed, nothing guarded by 1 commits, even if the code ignores the error, because
+// PostgreSQL has aborted its transaction.
 func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaim(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -47,7 +47,7 @@ func TestInvariant3_NothingIsWrittenUnderAnOvertakenClaim(t *testing.T) {
 	}
 }
 
-// A claim that was never made, one of another resource and one with another nonce are no better.
+// A claim that was never made, a claim of another resource and a claim with another nonce are refused too.
 func TestOnlyTheClaimItselfPassesTheGuard(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -60,8 +60,8 @@ func TestOnlyTheClaimItselfPassesTheGuard(t *testing.T) {
 	}
 }
 
-// I3 in its race: guarded counters under one claim while the next one is claimed. Whatever was read under
-// the old claim and acknowledged is what the new holder finds; the control shows the loss without the guard.
+// I3 as a race: guarded counters under one claim while the next one is claimed. The new holder finds every acknowledged
+// step of the old claim. The control shows the loss without the guard.
 func TestInvariant3_AGuardHoldsUntilItsTransactionEnds(t *testing.T) {
 	t.Parallel()
 	if lost := overtakeInFlight(t, true); lost {
@@ -72,8 +72,8 @@ func TestInvariant3_AGuardHoldsUntilItsTransactionEnds(t *testing.T) {
 	}
 }
 
-// overtakeInFlight has A read, B claim and read, A write, B write, in that order where the guard allows it. It
-// reports whether A's acknowledged write is missing from the end.
+// overtakeInFlight has A read, B claim and read, A write, B write, in that order if the guard allows it. It reports
+// whether A's acknowledged write is missing in the end.
 func overtakeInFlight(t *testing.T, guard bool) (lost bool) {
 	t.Helper()
 	pool := fencetest.Setup(t)
@@ -123,7 +123,7 @@ func TestInvariant5_GuardsDoNotStarveAClaim(t *testing.T) {
 	}
 }
 
-// The control: without the gate in front of the fence, share locks are granted past the waiting claim.
+// The control: without the gate in front of the fence, share locks are granted ahead of the waiting claim.
 func TestInvariant5Control_WithoutTheGate(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -232,7 +232,7 @@ func keepGuarding(
 	}
 }
 
-// What a guard leaves behind ends with its transaction.
+// Everything that a guard sets ends with its transaction.
 func TestAGuardLeavesNothingInTheSession(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -293,7 +293,8 @@ func TestAConnectionThatEndsBeforeAGuardedWriteIsNoOutcome(t *testing.T) {
 	_ = tx.Rollback(t.Context())
 }
 
-// Under a snapshot older than its claim, a guard asks for the transaction to be run again and calls nobody stale.
+// Under a snapshot older than its claim, a guard asks for the transaction to be run again and does not report the claim
+// as stale.
 func TestAGuardUnderAnOlderSnapshotIsNotStale(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// found is what Verify finds, as "kind relation", sorted.
+// found returns the problems that Verify finds, as "kind relation", sorted.
 func found(t *testing.T, db fence.Querier) (list []string) {
 	t.Helper()
 	for _, p := range problems(t, db) {
@@ -34,8 +34,8 @@ func wantFound(t *testing.T, db fence.Querier, want ...string) {
 	}
 }
 
-// wantProtection checks what ProtectionOf says of app.<name>: "" for no protection, "refused" for a place where one
-// should be, else the prefix.
+// wantProtection checks the answer of ProtectionOf for app.<name>: "" for no protection, "refused" if one is missing,
+// otherwise the prefix.
 func wantProtection(t *testing.T, db fence.Querier, name, want string) {
 	t.Helper()
 	d, err := pgtable.ProtectionOf(t.Context(), db, pgtable.Table{Schema: "app", Name: name, Key: []string{"id"}})
@@ -56,8 +56,8 @@ func wantProtection(t *testing.T, db fence.Querier, name, want string) {
 const swap = `CREATE TABLE app.item_new (LIKE app.item INCLUDING ALL);
 	ALTER TABLE app.item RENAME TO item_old; ALTER TABLE app.item_new RENAME TO item`
 
-// However another table comes to bear the name of a protected one, Verify says so at once, and programs are told when
-// they start.
+// However another table comes to have the name of a protected one, Verify reports it at once, and programs get an error
+// when they start.
 func TestCase33_AnotherTableUnderAProtectedNameIsFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -124,8 +124,8 @@ func TestCase33_ASwapIsPutRight(t *testing.T) {
 	wantProtection(t, other, "item", "")
 }
 
-// A table that was renamed, and nothing else, is told for what it is, and known by its new name once it is protected
-// again: without a lock, since its protection stands.
+// A table that was only renamed is reported as renamed. Once it is protected again, it is known by its new name. That
+// takes no lock, because its protection still stands.
 func TestCase33_ARenamedTableIsNotASwappedOne(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ do, table string }{
@@ -157,8 +157,8 @@ func TestCase33_ARenamedTableIsNotASwappedOne(t *testing.T) {
 	}
 }
 
-// Partitions that go and come: what is written through the table they belong to meets its protection, and one that left
-// is told.
+// Partitions are attached and detached: a write through the partitioned table meets its protection, and a partition
+// that was detached is reported.
 func TestCase33_PartitionsThatAreSwapped(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -186,7 +186,7 @@ func TestCase33_PartitionsThatAreSwapped(t *testing.T) {
 	wantProtection(t, pool, "log_2a", "log:")
 }
 
-// What one owner says of a name that is another's is not believed.
+// A record that one owner writes about another owner's table is ignored.
 func TestCase33_NobodyProtectsAnothersName(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -224,8 +224,8 @@ func TestCase33_NobodyProtectsAnothersName(t *testing.T) {
 	wantFound(t, stranger)
 }
 
-// A number that a table once had says nothing of the table that has it now: the records of dropped tables, as a dump
-// brings them, raise no alarm and give nobody a rule.
+// The number of a dropped table may belong to another table now: records of dropped tables, as a dump brings them,
+// raise no alarm and give no table a rule.
 func TestCase48_ANumberIsNoIdentity(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -269,7 +269,7 @@ func records(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// A table that comes back out of a dump of its own, trigger and all, is the one that was protected.
+// A table that is restored from a dump of that table alone, with its trigger, counts as the protected one.
 func TestCase48_ARestoredTableIsKnownByItsProtection(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)

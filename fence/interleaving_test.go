@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// writes are what a guarded transaction does after its guard. Row 1 exists, row 9 does not.
+// writes are the writes that a guarded transaction makes after its guard. Row 1 exists, row 9 does not.
 var writes = map[string]string{
 	"update": `UPDATE app.item SET value = 'old', last_fencing_token = 1 WHERE id = 1`,
 	"insert": `INSERT INTO app.item (id, value, last_fencing_token) VALUES (9, 'old', 1)`,
@@ -118,8 +118,8 @@ func (s *stage) mustCommit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// wantRefused expects that the guard was refused, as stale or as a transaction to be run again (under an
-// older snapshot), and that nothing of the transaction commits, even where the code overlooks it.
+// wantRefused requires that the guard was refused, as stale or as a transaction to be run again (under an older
+// snapshot), and that nothing of the transaction commits, even if the code ignores the error.
 func (s *stage) wantRefused(t *testing.T, err error) {
 	t.Helper()
 	var server *pgconn.PgError
@@ -177,7 +177,7 @@ func TestInterleaving_AClaimWaitsForAGuardedWrite(t *testing.T) {
 	})
 }
 
-// Guard, write, claim, rollback: the claim gets through, and nothing was written.
+// Guard, write, claim, rollback: the claim is made, and nothing was written.
 func TestInterleaving_AClaimWaitsForAGuardThatRollsBack(t *testing.T) {
 	eachInterleaving(t, func(t *testing.T, s *stage) {
 		t.Helper()
@@ -231,7 +231,7 @@ func TestInterleaving_AGuardWaitsForAClaimThatRollsBack(t *testing.T) {
 	})
 }
 
-// Snapshot, claim, guard: what the transaction's snapshot shows of the fence is not believed.
+// Snapshot, claim, guard: the guard does not trust what the transaction's snapshot shows of the fence.
 func TestInterleaving_AGuardUnderASnapshotFromBeforeTheClaim(t *testing.T) {
 	eachInterleaving(t, func(t *testing.T, s *stage) {
 		t.Helper()
@@ -241,8 +241,8 @@ func TestInterleaving_AGuardUnderASnapshotFromBeforeTheClaim(t *testing.T) {
 	})
 }
 
-// A guard inside a savepoint that is rolled back is none: its locks go with it. The write that follows then
-// commits after the rival's claim, which is the damage.
+// A guard inside a savepoint that is rolled back guards nothing, because its locks are released. The write that follows
+// then commits after the rival's claim, which is the damage.
 func TestInterleavingControl_AGuardRolledBackWithItsSavepoint(t *testing.T) {
 	eachInterleaving(t, func(t *testing.T, s *stage) {
 		t.Helper()
@@ -264,7 +264,7 @@ func TestInterleavingControl_AGuardRolledBackWithItsSavepoint(t *testing.T) {
 	})
 }
 
-// A savepoint after the guard may come and go: the guard stands.
+// Savepoints after the guard may be rolled back: the guard stays in force.
 func TestInterleaving_AGuardOutlivesALaterSavepoint(t *testing.T) {
 	eachInterleaving(t, func(t *testing.T, s *stage) {
 		t.Helper()

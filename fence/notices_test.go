@@ -51,8 +51,8 @@ func hearing(t *testing.T, pool *pgxpool.Pool, wired bool) *pgx.Conn {
 	return conn
 }
 
-// withoutItsStandby runs a call whose commit waits for a standby that is not there, and has the wait end by a function
-// of the server's.
+// withoutItsStandby runs a call whose commit waits for a standby that does not exist, and ends the wait by a function
+// of the server.
 func withoutItsStandby(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, end string, call func() error) error {
 	t.Helper()
 	waited, err := endingTheWait(t, pool, conn, end, call)
@@ -62,7 +62,7 @@ func withoutItsStandby(t *testing.T, pool *pgxpool.Pool, conn *pgx.Conn, end str
 	return err
 }
 
-// waitForNobody makes commits wait for a standby that is not there.
+// waitForNobody makes commits wait for a standby that does not exist.
 func waitForNobody(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	fencetest.Exec(t, pool, `ALTER SYSTEM SET synchronous_standby_names = 'nobody'`)
@@ -97,7 +97,7 @@ func endingTheWait(
 	}
 }
 
-// The two warnings that make durability doubtful are heard, of a claim and of any other commit.
+// Notices reports the two warnings that make durability doubtful, for a claim and for any other commit.
 func TestCase43_ACommitThatDidNotWaitForItsStandbyIsUnknown(t *testing.T) {
 	t.Parallel()
 	pool := ownServer(t)
@@ -119,7 +119,7 @@ func TestCase43_ACommitThatDidNotWaitForItsStandbyIsUnknown(t *testing.T) {
 			if conn.IsClosed() {
 				continue
 			}
-			// Made again, the claim is known to have been made, and waits for the same standby all the same.
+			// If the claim is repeated, it is recognised as made, and still waits for the same standby.
 			if got := withoutItsStandby(t, pool, conn, end, raise); !errors.Is(got, want) || want == nil && got != nil {
 				t.Errorf("%s, wired %v, again: %v", end, wired, got)
 			}
@@ -131,7 +131,7 @@ func TestCase43_ACommitThatDidNotWaitForItsStandbyIsUnknown(t *testing.T) {
 	}
 }
 
-// All other warnings mean nothing: of a trigger's, also at COMMIT, and of auto_explain, which many servers load.
+// All other warnings are harmless: those of a trigger, also at COMMIT, and of auto_explain, which many servers load.
 func TestCase43_OtherWarningsStopNobody(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

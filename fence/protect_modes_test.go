@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// serverLog collects what the server logs about one client's sessions: the sessions ask to be sent it as well.
+// serverLog collects what the server logs about one client's sessions, because those sessions ask for the log messages.
 type serverLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -64,7 +64,7 @@ func wantLine(t *testing.T, lines []string, parts ...string) {
 	t.Errorf("no line has %q: %q", parts, lines)
 }
 
-// A rolling deployment: in mode observe the old program goes on, and the log says what would be refused.
+// A rolling deployment: in mode observe the old program goes on, and the log shows the writes that would be refused.
 func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 	t.Parallel()
 	owner := fencetest.Setup(t)
@@ -114,7 +114,7 @@ func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 		t.Error(err)
 	}
 	wantLine(t, log.take(), "test:item:1", "ZF001", "token 1 on a fence at 7")
-	// What carries a claim is stamped and not logged.
+	// A write under a claim is stamped and not logged.
 	c := fencetest.MustRaise(t, owner, fencetest.ClaimOf("test:item:2", 9))
 	if err := under(
 		t.Context(),
@@ -140,7 +140,7 @@ func TestCase19_ObserveLetsPassAndLogs(t *testing.T) {
 	fencetest.Exec(t, pool, `UPDATE app.item SET value = 'x' WHERE id = 2`)
 }
 
-// A table that is rewritten by an old program does not fill the server's disk with lines.
+// If an old program rewrites a whole table, the log lines do not fill the server's disk.
 func TestObserveLogsAHundredLinesPerTransaction(t *testing.T) {
 	t.Parallel()
 	owner := fencetest.Setup(t)
@@ -155,7 +155,7 @@ func TestObserveLogsAHundredLinesPerTransaction(t *testing.T) {
 	}
 }
 
-// An operator's way through is said aloud, ends with the transaction, and lowers no token.
+// A bypass is logged, ends with the transaction, and lowers no token.
 func TestBypassIsLoggedAndEndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	owner := fencetest.Setup(t)
@@ -234,7 +234,7 @@ func TestCascadesNeedTheClaimsOfTheRowsTheyReach(t *testing.T) {
 	}
 }
 
-// Rows that replication applies come without a claim: whether they pass is said at protect.
+// Rows that replication applies carry no claim. protect decides whether they pass.
 func TestTheProtectionAndReplication(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -262,8 +262,8 @@ func TestTheProtectionAndReplication(t *testing.T) {
 	wantNoProblems(t, pool)
 }
 
-// Other BEFORE triggers run first, so what the protection checks is what is written; one that would run after it is
-// refused.
+// Other BEFORE triggers run first, so the row that the protection checks is the row that is written. A trigger that
+// would run after it is refused.
 func TestTheProtectionIsTheLastTrigger(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -274,7 +274,7 @@ func TestTheProtectionIsTheLastTrigger(t *testing.T) {
 	write := sends(t.Context(), `UPDATE app.item SET value = 'x' WHERE id = 1`)
 	wantState(t, under(t.Context(), pool, write, c), "ZF004")
 	wantNoProblems(t, pool)
-	// The control, which verify sees: the same trigger by a later name passes a row to another resource.
+	// The control, which Verify reports: the same trigger under a later name moves a row to another resource unchecked.
 	fencetest.Exec(t, pool, `ALTER TRIGGER zzz ON app.item RENAME TO "~late"`)
 	if err := under(t.Context(), pool, write, c); err != nil || fencetest.Read(t, pool, 9).Value != "x" {
 		t.Errorf("the control: %v", err)
@@ -286,14 +286,14 @@ func TestTheProtectionIsTheLastTrigger(t *testing.T) {
 	wantNoProblems(t, pool)
 }
 
-// A table's owner may change a column's type to one of its own making, with its own casts. The trigger runs with
-// the rights of fencepost's owner, and must not run these.
+// A table's owner may change a column's type to one with casts of their own. The trigger runs with the rights of
+// fencepost's owner, and must not run these casts.
 func TestTheProtectionRunsNoCodeOfTheTablesOwner(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
 	protect(t, pool, "app.item", "item:", "value")
 	writer := newRole(t, pool, "writer", "")
-	// Each says who it runs as, by an error that nothing else raises.
+	// Each raises an error of its own that names the current user.
 	const body = ` LANGUAGE plpgsql AS $$ BEGIN
 		IF current_setting('app.armed', true) = 'on' THEN
 			RAISE EXCEPTION USING ERRCODE = 'EV001', MESSAGE = 'ran as ' || current_user;

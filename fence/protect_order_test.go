@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/fencetest"
 )
 
-// refusals are the isolation levels, and what a write under an overtaken claim gets there.
+// refusals are the isolation levels, and the error of a write under an overtaken claim at each level.
 var refusals = map[pgx.TxIsoLevel]string{
 	pgx.ReadCommitted:  "ZF001",
 	pgx.RepeatableRead: "40001",
@@ -29,8 +29,8 @@ type game struct {
 	old    fence.Claim
 }
 
-// begin opens both transactions. The writer has its claim in the setting alone, so that nothing but the trigger
-// stands between it and the row.
+// begin opens both transactions. The writer has its claim in the setting alone, so only the trigger stands between it
+// and the row.
 func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *game {
 	t.Helper()
 	g := &game{T: t, pool: pool, old: fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:item:1", 1))}
@@ -47,7 +47,7 @@ func begin(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *game {
 	return g
 }
 
-// enters puts the claim into the writer's setting; under the stricter refusals this takes the snapshot.
+// enters puts the claim into the writer's setting. At the stricter levels this takes the snapshot.
 func (g *game) enters(c fence.Claim) {
 	entersByHand(g.T, g.writer, c)
 }
@@ -91,7 +91,7 @@ func (g *game) wantValue(want string) {
 	}
 }
 
-// eachLevel plays a game on a fresh database under every isolation level.
+// eachLevel runs a game on a fresh database at every isolation level.
 func eachLevel(t *testing.T, play func(g *game, refusal string)) {
 	t.Helper()
 	for level, refusal := range refusals {
@@ -164,8 +164,8 @@ func TestInvariant3_ASnapshotOlderThanTheClaimDoesNotHelp(t *testing.T) {
 	})
 }
 
-// Order: snapshot, claim commits, write under the new claim: nobody is stale here, the transaction is to be run
-// again where its snapshot cannot show the claim.
+// Order: snapshot, claim commits, write under the new claim. Nobody is stale here. If the transaction's snapshot cannot
+// show the claim, the transaction has to be run again.
 func TestAWriteUnderASnapshotOlderThanItsOwnClaimIsNotStale(t *testing.T) {
 	t.Parallel()
 	eachLevel(t, func(g *game, refusal string) {
@@ -249,7 +249,7 @@ func replaceFunction(t *testing.T, pool *pgxpool.Pool, signature, old, with stri
 	fencetest.Exec(t, pool, strings.Replace(definition, old, with, 1))
 }
 
-// The trigger compares the fence, not the setting: the control leaves the comparison out.
+// The trigger compares the claim with the fence, not with the setting. The control leaves the comparison out.
 func TestInvariant3Control_WithTheSettingTrusted(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// newRole creates a role of the test's own and returns its name, quoted. It ends with the test.
+// newRole creates a role for the test and returns its name, quoted. It is dropped when the test ends.
 func newRole(t *testing.T, pool *pgxpool.Pool, what, options string) string {
 	t.Helper()
 	role := pgx.Identifier{pool.Config().ConnConfig.Database + ` "` + what + `"`}.Sanitize()
@@ -49,7 +49,7 @@ func logIn(t *testing.T, admin *pgxpool.Pool, what string) (role string, pool *p
 	return role, pool
 }
 
-// layout is a deployment: a schema's owner, an owner of tables, an application, each a role that logs in.
+// layout is a deployment: a schema's owner, an owner of tables, and an application, each a role that logs in.
 type layout struct {
 	admin, owner, app *pgxpool.Pool
 	ownerRole         string
@@ -79,8 +79,8 @@ func deploy(t *testing.T) layout {
 	return l
 }
 
-// The owner of a table protects it without a right to create anything in the schema fencepost; the application
-// claims, enters and writes with no right on a table of it but to read the version table.
+// The owner of a table protects it without a right to create anything in the schema fencepost. The application claims,
+// enters and writes, and has no right on fencepost's tables except to read the version table.
 func TestLeastPrivilegeIsEnough(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -114,7 +114,7 @@ func TestLeastPrivilegeIsEnough(t *testing.T) {
 	wantNoProblems(t, l.owner)
 }
 
-// What an application role tries against the fence and the protection, refused one by one.
+// Each attempt of an application role against the fence and the protection is refused.
 func TestAnApplicationRoleCannotGetAroundTheProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -189,7 +189,7 @@ func TestAnApplicationRoleCannotGetAroundTheProtection(t *testing.T) {
 	wantNoProblems(t, l.owner)
 }
 
-// Objects of the application's own, in front of the search path and in pg_temp, are met by nothing of ours.
+// The application's own objects, in front of the search path and in pg_temp, are never used by fencepost's functions.
 func TestSearchPathDoesNotMatterToTheProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -247,7 +247,7 @@ func TestSearchPathDoesNotMatterToTheProtection(t *testing.T) {
 	wantState(t, err, "ZF004")
 }
 
-// The owner of one table has no say in another's, and none in the library's own.
+// The owner of one table has no rights over another owner's table, nor over the library's own.
 func TestATableOwnerHasNoSayInAnothersProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -272,8 +272,8 @@ func TestATableOwnerHasNoSayInAnothersProtection(t *testing.T) {
 	wantState(t, err, "ZF004")
 }
 
-// The way through is the login's: neither the setting, nor SET ROLE, nor an operator's session turned into the
-// application's opens it.
+// The right to bypass belongs to the login: neither the setting, nor SET ROLE, nor an operator's session that becomes
+// the application's gives it.
 func TestBypassIsTheLoginsOwn(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -299,7 +299,7 @@ func TestBypassIsTheLoginsOwn(t *testing.T) {
 		t.Errorf("the operator: %v", err)
 	}
 	wantState(t, try(operator, write), "ZF004")
-	// The right may be taken away while the setting stands.
+	// The right may be revoked while the setting is in force.
 	err := pgx.BeginFunc(t.Context(), operator, func(tx pgx.Tx) error {
 		fencetest.Exec(t, tx, `SELECT fencepost.bypass('x')`)
 		fencetest.Exec(t, l.admin, `REVOKE EXECUTE ON FUNCTION fencepost.bypass(text) FROM `+operatorRole)

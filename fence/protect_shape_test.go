@@ -12,7 +12,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// The rule's text, golden: a release cannot change it unnoticed.
+// The text of the rule is recorded, so that no release changes it unnoticed.
 func TestTheProtectionComputesTheResourceByTheRule(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -71,7 +71,7 @@ func TestTheProtectionComputesTheResourceByTheRule(t *testing.T) {
 	}
 }
 
-// What cannot be protected is refused with a text that names what is wrong, and nothing is left behind.
+// A table that cannot be protected is refused with an error that names the reason, and nothing is left behind.
 func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -149,7 +149,8 @@ func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 	wantNoProblems(t, pool)
 }
 
-// Heirs first, then the table they inherit from: a write to that reaches them through protections of their own.
+// Child tables first, then the table that they inherit from: a write to the parent reaches them through their own
+// protections.
 func TestInheritance(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -167,7 +168,7 @@ func TestInheritance(t *testing.T) {
 	wantProblem(t, pool, fence.ProblemTable, "app.item")
 }
 
-// A column added while sessions have the trigger compiled.
+// A column is added while sessions have the trigger compiled.
 func TestAColumnAddedUnderOpenConnections(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -195,7 +196,7 @@ func TestAColumnAddedUnderOpenConnections(t *testing.T) {
 	wantNoProblems(t, pool)
 }
 
-// Under row security the protection sees what the policy lets through, and nothing else.
+// Under row security the protection sees only the rows that the policy allows.
 func TestTheProtectionUnderRowSecurity(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)

@@ -64,7 +64,7 @@ func sends(ctx context.Context, sql string, args ...any) func(tx pgx.Tx) error {
 	}
 }
 
-// byHand makes the setting that enter makes in a transaction, without enter. Its user may do anything.
+// byHand makes the setting that enter makes in a transaction, without enter. Its user has every right.
 func byHand(t *testing.T, tx pgx.Tx, c fence.Claim) (setting string) {
 	t.Helper()
 	err := tx.QueryRow(t.Context(), `SELECT fencepost.entered_text($1::text, $2::bigint, $3::uuid)`, c.Resource,
@@ -76,7 +76,7 @@ func byHand(t *testing.T, tx pgx.Tx, c fence.Claim) (setting string) {
 	return setting
 }
 
-// entersByHand is what enter does, without its guard.
+// entersByHand does what enter does, except for its guard.
 func entersByHand(t *testing.T, tx pgx.Tx, c fence.Claim) {
 	t.Helper()
 	fencetest.Exec(t, tx, `SELECT set_config('fencepost.entered', $1, true)`, byHand(t, tx, c))
@@ -114,7 +114,7 @@ func content(t *testing.T, db fence.DB) string {
 	return all
 }
 
-// The ways of a program that knows nothing of claims.
+// These are the ways in which a program without claims writes.
 var unaware = map[string]func(context.Context, pgx.Tx) error{
 	"UPDATE":         statement(`UPDATE app.item SET value = 'x' WHERE id = 1`),
 	"UPDATE of many": statement(`UPDATE app.item SET value = 'x'`),
@@ -232,7 +232,7 @@ func TestEveryWriteIsOpenToAClaim(t *testing.T) {
 	}
 }
 
-// What opens the protection is the fence's word under lock. The setting is only where to look.
+// Only the fence, read under lock, opens the protection. The setting only says where to look.
 func TestTheSettingAloneOpensNothing(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -282,7 +282,7 @@ func TestTheSettingAloneOpensNothing(t *testing.T) {
 	}
 }
 
-// The claim itself, put there by hand instead of by enter, is one: whoever has it could have called enter. The
+// A claim that was put there by hand instead of by enter is valid: a caller that has it could have called enter. The
 // trigger then takes the lock that enter would have taken.
 func TestAClaimSetByHandIsHeldByTheTriggersOwnLock(t *testing.T) {
 	t.Parallel()
@@ -309,7 +309,7 @@ func TestAClaimSetByHandIsHeldByTheTriggersOwnLock(t *testing.T) {
 	}
 }
 
-// Names that look like parts of the setting's own text are told apart.
+// Names that look like parts of the setting's own text are not confused with them.
 func TestResourcesWithHostileNamesAreToldApart(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -376,7 +376,7 @@ func TestResourcesWithHostileNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// An overtaken holder is refused at enter; with its old claim put into the setting by hand, by the trigger.
+// enter refuses an overtaken holder. If its old claim is put into the setting by hand, the trigger refuses it.
 func TestCase01_TheProtectionRefusesAnOvertakenClaim(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -403,7 +403,7 @@ func TestCase01_TheProtectionRefusesAnOvertakenClaim(t *testing.T) {
 	}
 }
 
-// A savepoint that is rolled back takes the claim with it that was entered inside; the control releases it.
+// The rollback of a savepoint also undoes the claims that were entered inside it. The control releases the savepoint.
 func TestEnterInASavepointEndsWithItsRollback(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -423,7 +423,7 @@ func TestEnterInASavepointEndsWithItsRollback(t *testing.T) {
 	}
 }
 
-// The trigger stamps the claim's token, whatever the writer says.
+// The trigger stamps the claim's token, whatever value the writer sets.
 func TestTheProtectionStampsTheToken(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -454,7 +454,8 @@ func TestTheProtectionStampsTheToken(t *testing.T) {
 	}
 }
 
-// A row ahead of its fence is refused, with an error that says it is the row: raising the fence to it heals that.
+// A row ahead of its fence is refused, and the error says that the row is ahead. Raising the fence to the row's token
+// heals that.
 func TestARowAheadOfItsFence(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -476,7 +477,7 @@ func TestARowAheadOfItsFence(t *testing.T) {
 	}
 }
 
-// A row that moves to another resource needs the claims of both, and its token does not fall on the way.
+// Moving a row to another resource needs the claims of both, and the row's token does not fall.
 func TestARowThatMovesNeedsBothClaims(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)

@@ -24,7 +24,7 @@ func protectSQL(table, name, mode string) string {
 	return fmt.Sprintf(`SELECT fencepost.protect('%s', 'test', '%s', mode => '%s')`, table, name, mode)
 }
 
-// protections is how many trigger functions there are.
+// protections returns the number of trigger functions.
 func protections(t *testing.T, db fence.DB) (n int) {
 	t.Helper()
 	err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencepost'::regnamespace
@@ -37,7 +37,7 @@ func protections(t *testing.T, db fence.DB) (n int) {
 	return n
 }
 
-// A protection that waits for its table keeps no other one waiting, not even one by the same rule.
+// A call of protect that waits for its table delays no other call, not even one with the same rule.
 func TestAProtectionThatWaitsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -101,7 +101,7 @@ func TestProtectionsThatNobodyUsesAreDropped(t *testing.T) {
 	}
 }
 
-// A trigger function that another transaction is about to use is left alone, though nothing shows that it is used.
+// A trigger function that another transaction is about to use is kept, though the catalog does not show that use yet.
 func TestAProtectionThatIsAboutToBeUsedIsNotDropped(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -126,7 +126,7 @@ func TestAProtectionThatIsAboutToBeUsedIsNotDropped(t *testing.T) {
 	wantState(t, err, "ZF004")
 }
 
-// What one owner does to a table of his keeps nobody's table from being looked at.
+// Whatever one owner does to a table, Verify still checks every other table.
 func TestVerifyLooksAtTheOthersWhereOneCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -160,7 +160,8 @@ func TestVerifyLooksAtTheOthersWhereOneCannotBeLookedAt(t *testing.T) {
 	}
 }
 
-// Whoever may protect may write to what verify reads, within what protect would say of a table of his own.
+// A role that may protect may write to the table that verify reads, within the limits of what protect would record for
+// a table of its own.
 func TestWhatProtectWasToldStaysWithinWhatItTakes(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)
@@ -184,8 +185,8 @@ func TestWhatProtectWasToldStaysWithinWhatItTakes(t *testing.T) {
 	wantState(t, err, "ZF002")
 }
 
-// The lines of a protection in mode observe cannot be silenced by a setting: neither by one made up nor by one that
-// another transaction has left.
+// No setting silences the log of a protection in mode observe: neither one made by hand nor one left over from another
+// transaction.
 func TestNobodySilencesWhatAProtectionObserves(t *testing.T) {
 	t.Parallel()
 	owner := fencetest.Setup(t)
@@ -219,7 +220,7 @@ func observed(t *testing.T, pool *pgxpool.Pool, log *serverLog, forged string) [
 	return log.take()
 }
 
-// Whoever may enter may ask for a table's rule, and reads nothing else of what protect was told.
+// A role that may enter may ask for a table's rule, and can read nothing else of what protect recorded.
 func TestAnApplicationAsksForTheRuleOfAProtection(t *testing.T) {
 	t.Parallel()
 	l := deploy(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// drawSQL is fencepost.draw as a program in another language calls it: with nothing but SQL.
+// drawSQL calls fencepost.draw as a program in another language does: by SQL alone.
 func drawSQL(ctx context.Context, pool *pgxpool.Pool, nonce token.Nonce) (tok *int64, err error) {
 	err = pool.QueryRow(ctx, `SELECT fencepost.draw('r', $1, 'another language')`, nonce.Hex()).Scan(&tok)
 	return tok, err
@@ -26,7 +26,7 @@ func wantDrawn(t *testing.T, pool *pgxpool.Pool, nonce token.Nonce, want int64) 
 	}
 }
 
-// A draw goes on above whatever was claimed, the same nonce draws the same token, and what was drawn is a claim.
+// A draw continues above whatever was claimed, the same nonce draws the same token, and the result is a claim.
 func TestADrawInSQL(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -48,7 +48,8 @@ func TestADrawInSQL(t *testing.T) {
 	}
 }
 
-// A draw whose transaction has an old snapshot is told to draw again, and never gets a token that it has not claimed.
+// If the transaction of a draw has an old snapshot, the draw fails and has to be repeated, and never returns a token
+// that it has not claimed.
 func TestADrawUnderAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

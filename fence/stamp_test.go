@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// keepOldToken gives app.item a trigger that puts the old token back, and its rows token 4.
+// keepOldToken gives app.item a trigger that restores the old token, and gives its rows token 4.
 func keepOldToken(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	fencetest.Exec(t, pool, `UPDATE app.item SET last_fencing_token = 4`)
@@ -27,7 +27,7 @@ func keepOldToken(t *testing.T, pool *pgxpool.Pool) {
 	)
 }
 
-// stampBy has a trigger do something to each row that is written.
+// stampBy creates a trigger that changes each row that is written.
 func stampBy(t *testing.T, pool *pgxpool.Pool, body string) {
 	t.Helper()
 	fencetest.Exec(
@@ -153,8 +153,8 @@ func TestCase36_AClaimedStampThatDoesNotStayIsAnError(t *testing.T) {
 	}
 }
 
-// C36: whatever it is that puts another value there, NULL and higher ones included; and a rule that stands in for the
-// write, of which PostgreSQL tells no more than a count, is a refusal.
+// C36: this holds for every value that a trigger may put there, including NULL and higher tokens. A rule that replaces
+// the write, of which PostgreSQL returns only a count, is a refusal.
 func TestCase36_WhateverKeepsTheStampAway(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -190,7 +190,7 @@ func TestCase36_WhateverKeepsTheStampAway(t *testing.T) {
 	}
 }
 
-// A value of the caller's that cannot be cast stays the caller's error.
+// If a value of the caller's cannot be cast, the error stays the caller's.
 func TestACastOfTheCallersIsNoStamp(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -203,8 +203,8 @@ func TestACastOfTheCallersIsNoStamp(t *testing.T) {
 	}
 }
 
-// An AFTER trigger that writes the row once more comes after the look at the stamp, and takes it back unseen: a limit
-// that the documentation names. A protection stamps that write as well.
+// An AFTER trigger that writes the row once more runs after the stamp was checked, so it can undo the stamp unseen. The
+// documentation names this limit. A protection stamps that write as well.
 func TestAnAfterTriggerTakesNoStampBackBehindAProtection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// limited gives a pool on the same database, whose sessions have the time limits that an operator gives to a database.
-// They are those that the server knows: transaction_timeout is there from PostgreSQL 17 on.
+// limited returns a pool on the same database, whose sessions have time limits set for the database, as an operator
+// sets them. Only settings that the server knows are used: transaction_timeout exists from PostgreSQL 17 on.
 func limited(t *testing.T, pool *pgxpool.Pool, limit string) *pgxpool.Pool {
 	t.Helper()
 	for _, setting := range []string{
@@ -30,7 +30,7 @@ func limited(t *testing.T, pool *pgxpool.Pool, limit string) *pgxpool.Pool {
 	return testenv.PoolOn(t, pool.Config().ConnString())
 }
 
-// A claim waits as long as its own context lets it, whatever limits the role or the database has.
+// A claim waits as long as its own context allows, whatever limits the role or the database has.
 func TestCase41_AClaimWaitsForItsOwnBound(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -62,7 +62,7 @@ func TestCase41_AClaimWaitsForItsOwnBound(t *testing.T) {
 	}
 }
 
-// Where a limit ends what is not a claim, the error names the setting, whatever language the server speaks.
+// If a limit ends a call that is no claim, the error names the setting, in whatever language the server speaks.
 func TestCase41_WhatALimitEndsNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -94,7 +94,7 @@ func TestCase41_WhatALimitEndsNamesTheSetting(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(setting, "idle") {
-			// The server's last word waits in the socket, as it would for a holder that was stopped.
+			// The server's last message waits in the socket, as it would for a holder that was stopped.
 			fencetest.Exec(t, blocker, `SELECT pg_sleep(0.5)`)
 		}
 		err = fence.Enter(t.Context(), tx, c) // waits for the claim

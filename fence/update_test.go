@@ -19,7 +19,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// C01 b and I9: each outcome of a bare write is its own, and a refused write leaves every column alone.
+// C01 b and I9: each outcome of a bare write is a separate error, and a refused write changes no column.
 func TestCase01b_Case18_TheOutcomesOfABareWrite(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -44,7 +44,7 @@ func TestCase01b_Case18_TheOutcomesOfABareWrite(t *testing.T) {
 	if after := fencetest.Read(t, pool, 1); after != before {
 		t.Errorf("refused writes changed the row from %+v to %+v", before, after)
 	}
-	// The control: the plain statement says nothing of all this.
+	// The control: the plain statement reports none of this.
 	for _, id := range []int{1, 99} {
 		_, err := pool.Exec(ctx, `UPDATE app.item SET value = 'A again' WHERE id = $1 AND last_fencing_token < 5`, id)
 		if err != nil {
@@ -53,7 +53,7 @@ func TestCase01b_Case18_TheOutcomesOfABareWrite(t *testing.T) {
 	}
 }
 
-// C06 e: a bare token is spent by its one write.
+// C06 e: a bare token is spent after one write.
 func TestCase06e_ABareTokenWritesARowOnce(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -108,7 +108,7 @@ func TestCase18_TheAnswerIsTheCommittedOneAfterAWait(t *testing.T) {
 	}
 }
 
-// C18: a policy or a trigger swallows the write though the token is good.
+// C18: a policy or a trigger suppresses the write though the token is good.
 func TestARefusalOfTheDatabaseIsNeitherStaleNorMissing(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -230,8 +230,8 @@ func add(t *testing.T, value string, n int) string {
 	return fmt.Sprint(v + n)
 }
 
-// The row level's own promise: whatever the order, accepted tokens rise, and the highest accepted one is the
-// last. The control drops the comparison.
+// The promise of the row level: whatever the order, accepted tokens rise, and the highest accepted one is the last. The
+// control drops the comparison.
 func TestCase19_AcceptedTokensOfARowRise(t *testing.T) {
 	t.Parallel()
 	for _, compare := range []bool{true, false} {
@@ -265,7 +265,7 @@ func writeBare(ctx context.Context, pool *pgxpool.Pool, tok token.Token, compare
 	return err
 }
 
-// C28: tokens at the edges, through every way pgx has of sending them.
+// C28: extreme tokens, through every way in which pgx sends them.
 func TestCase28_TokensAtTheEdges(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)
@@ -359,7 +359,7 @@ func TestUpdateInACallersTransaction(t *testing.T) {
 	}
 }
 
-// Errors of the caller's own making keep what they are.
+// The caller's own errors are passed on unchanged.
 func TestErrorsOfTheCallersSQLPassThrough(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

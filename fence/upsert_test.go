@@ -12,7 +12,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// bareUpsert is a way to upsert with a bare token, and where to look what came of it.
+// bareUpsert is a way to upsert with a bare token, and where its result can be read.
 type bareUpsert struct {
 	upsert func(tok token.Token, id int, value string) (inserted bool, err error)
 	db     fence.DB
@@ -33,8 +33,8 @@ func bareUpserts(t *testing.T) map[string]bareUpsert {
 	}
 }
 
-// I9: each outcome of a bare upsert is its own, and a refused one leaves the row alone. The stored token is compared,
-// strictly: a token that meets itself is spent.
+// I9: each outcome of a bare upsert is a separate error, and a refused one changes nothing. The comparison with the
+// stored token is strict: a token that meets itself is spent.
 func TestCase18_TheOutcomesOfABareUpsert(t *testing.T) {
 	t.Parallel()
 	for name, way := range bareUpserts(t) {
@@ -72,8 +72,8 @@ func TestCase18_TheOutcomesOfABareUpsert(t *testing.T) {
 	}
 }
 
-// C08, what a bare upsert does not promise: a row that has been deleted comes back under a stale token. The same write
-// in a transaction that has entered the resource is refused: the fence outlives the row.
+// C08: a bare upsert brings a deleted row back under a stale token. The same write in a transaction that has entered
+// the resource is refused, because the fence outlives the row.
 func TestCase08Control_ABareUpsertRaisesTheDead(t *testing.T) {
 	t.Parallel()
 	pool := fencetest.Setup(t)

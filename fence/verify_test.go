@@ -36,7 +36,7 @@ func wantProblem(t *testing.T, db fence.Querier, kind fence.ProblemKind, relatio
 	}
 }
 
-// Whatever is done to a protection by those who can, Verify finds it, and protect repairs it where it can be repaired.
+// Verify finds whatever an owner or superuser may do to a protection, and protect repairs it if it can be repaired.
 func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 	t.Parallel()
 	const (
@@ -125,8 +125,8 @@ const createLog = `CREATE SCHEMA app;
 	CREATE TABLE app.log_2b PARTITION OF app.log_2 FOR VALUES FROM (15) TO (20);
 	INSERT INTO app.log (id, day) VALUES (1, 1), (2, 11);`
 
-// Every part of a partitioned table has the protection, by whatever name it is written; new parts have it for rows at
-// once, and the rest of it is missed by Verify.
+// Every part of a partitioned table has the protection, whichever name a write uses. New parts have it for rows at
+// once, and Verify reports what else they lack.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)
@@ -143,7 +143,7 @@ func TestPartitions(t *testing.T) {
 	refused(`UPDATE app.log SET value = 'x'`, `UPDATE app.log_1 SET value = 'x'`, `DELETE FROM app.log_2a`,
 		`INSERT INTO app.log_2 (id, day) VALUES (7, 17)`, `UPDATE app.log SET day = 12 WHERE id = 1`,
 		`TRUNCATE app.log`, `TRUNCATE app.log_1`, `TRUNCATE app.log_2`, `TRUNCATE app.log_2a`)
-	// A row that moves to another partition stays the same resource's.
+	// A row that moves to another partition stays in the same resource.
 	c := fencetest.MustRaise(t, pool, fencetest.ClaimOf("test:log:1", 3))
 	if err := under(t.Context(), pool, sends(t.Context(), `UPDATE app.log SET day = 17 WHERE id = 1`), c); err != nil {
 		t.Error(err)
@@ -189,7 +189,7 @@ func TestPartitions(t *testing.T) {
 	fencetest.Exec(t, pool, `TRUNCATE app.log`)
 }
 
-// Where all is as told, protect takes no lock, so it may be called at every deployment.
+// If everything is as requested, protect takes no lock, so it may be called at every deployment.
 func TestProtectAgainTakesNoLock(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
@@ -210,7 +210,7 @@ func TestProtectAgainTakesNoLock(t *testing.T) {
 	wantState(t, err, "55P03")
 }
 
-// What the protections rest on is looked at as well: verify says which right is wrong, wherever.
+// Verify also checks what the protections rest on, and names each right that is wrong.
 func TestVerifyFindsRightsThatAreTooWide(t *testing.T) {
 	t.Parallel()
 	pool := protected(t)
