@@ -11,7 +11,7 @@ GOLANGCI_LINT ?= $(or $(shell command -v golangci-lint),$(shell go env GOPATH)/b
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "  ARGS='...' is passed on by demo, compare, comparison, test and bench."
+	@echo "  ARGS='...' is passed on by demo, compare, comparison, test, bench and torture."
 
 .PHONY: build
 build: ## build the command-line tool as bin/fencepost: static, with its version, commit and date
@@ -59,6 +59,15 @@ bench: ## measure against hand-written code, as ratios; BENCH_JSON=FILE: also as
 .PHONY: bench-peers
 bench-peers: ## measure the lease beside other lock libraries; BENCH_JSON=FILE: also as JSON
 	@BENCH_JSON='$(abspath $(BENCH_JSON))' go run -C bench . peers $(ARGS)
+
+# The faults need servers that are processes of this machine.
+.PHONY: torture
+torture: ## break things at random while workers work, and check every operation; ARGS=--help lists the settings
+	@FENCEPOST_SERVICES=local go run -C bench ./torture $(ARGS)
+
+.PHONY: torture-report
+torture-report: ## torture all modes and workloads, and write docs/torture.json and the table of docs/safety.md
+	@FENCEPOST_SERVICES=local go run -C bench ./torture --mode all --json '$(CURDIR)/docs/torture.json' --markdown '$(CURDIR)/docs/safety.md' $(ARGS)
 
 .PHONY: images
 images: ## build images of PostgreSQL, Redis and Valkey from the packages of a Debian release, SUITE=bookworm or all (root, debootstrap)

@@ -13,8 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencepost-pg/fencepost/bench/page"
 	"github.com/fencepost-pg/fencepost/bench/torture/cell"
 	"github.com/fencepost-pg/fencepost/bench/torture/load"
+	"github.com/fencepost-pg/fencepost/bench/torture/report"
 	"github.com/fencepost-pg/fencepost/internal/process"
 )
 
@@ -27,6 +29,7 @@ type options struct {
 	folder    string
 	keep      bool
 	json      string
+	markdown  string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -48,6 +51,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.folder, "dir", "", "folder for the histories (default: a new one in the system's temporary folder)")
 	flags.BoolVar(&o.keep, "keep", false, "keep the histories of all cells, not only of those that are broken")
 	flags.StringVar(&o.json, "json", "", "write the results into this file")
+	flags.StringVar(&o.markdown, "markdown", "", "fill the block \"torture\" of this page")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -55,7 +59,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if o.cell.Seed == 0 {
-		o.cell.Seed = rand.Uint64() //nolint:gosec // it is printed
+		o.cell.Seed = rand.Uint64()
 	}
 	o.faults = strings.Split(*faults, ";")
 	var err error
@@ -109,38 +113,84 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 		return 2, err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	fmt.Fprintf(stdout, "seed %d\n", o.cell.Seed)
-	results, err := o.cells(ctx, lab, stdout)
-	if err != nil {
+	r := &report.Report{Date: time.Now().UTC(), Seed: o.cell.Seed, Versions: lab.Versions()}
+	err = say(stdout, "seed %d\n", o.cell.Seed)
+	if err == nil {
+		err = o.cells(ctx, lab, r, stdout)
+	}
+	if err := errors.Join(err, o.write(r)); err != nil {
 		return 2, err
 	}
-	if !slices.ContainsFunc(results, func(r *cell.Result) bool { return !r.Expected() }) {
+	if r.Expected() {
 		return 0, nil
 	}
-	fmt.Fprintf(stdout, "a promise is broken; the histories are in %s\n", o.folder)
-	return 1, nil
+	return 1, say(stdout, "a promise is broken; its history and a picture are in %s\n", o.folder)
+}
+
+func say(out io.Writer, format string, args ...any) error {
+	if _, err := fmt.Fprintf(out, format, args...); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// write writes the files that the flags name.
+func (o *options) write(r *report.Report) error {
+	if o.json != "" {
+		text, err := r.JSON()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.json, text, 0o644); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
+	if o.markdown == "" {
+		return nil
+	}
+	document, err := os.ReadFile(o.markdown)
+	if err != nil {
+		return fmt.Errorf("read the page: %w", err)
+	}
+	filled, err := page.Fill(string(document), "torture", r.Markdown())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.markdown, []byte(filled), 0o644); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
 }
 
 // cells runs each workload in each mode under each list of faults, as far as that makes sense.
-func (o *options) cells(ctx context.Context, lab *cell.Lab, stdout io.Writer) (results []*cell.Result, err error) {
+func (o *options) cells(ctx context.Context, lab *cell.Lab, r *report.Report, stdout io.Writer) error {
 	for _, mode := range o.modes {
 		for _, workload := range o.workloads {
-			for _, faults := range o.faults {
-				if !workload.Makes(mode) {
-					continue
-				}
+			for _, faults := range o.lists(mode, workload) {
 				c := o.cell
 				c.Mode, c.Workload, c.Faults = mode, workload, faults
 				c.Folder = filepath.Join(o.folder, strings.NewReplacer(",", "+", ";", "+").Replace(c.Name()))
-				r, err := o.one(ctx, lab, &c, stdout)
+				result, err := o.one(ctx, lab, &c, stdout)
 				if err != nil {
-					return results, err
+					return err
 				}
-				results = append(results, r)
+				r.Cells = append(r.Cells, result)
 			}
 		}
 	}
-	return results, nil
+	return nil
+}
+
+// lists returns the lists of faults for a workload in a mode. Under all faults, leases alone promise nothing about each
+// other, so there is also a cell of those that they survive.
+func (o *options) lists(mode load.Mode, workload load.Workload) []string {
+	switch {
+	case !workload.Makes(mode):
+		return nil
+	case workload == load.Lease && slices.Equal(o.faults, []string{"all"}):
+		return []string{"all", "kept"}
+	}
+	return o.faults
 }
 
 func (o *options) one(ctx context.Context, lab *cell.Lab, c *cell.Options, stdout io.Writer) (*cell.Result, error) {
@@ -148,28 +198,20 @@ func (o *options) one(ctx context.Context, lab *cell.Lab, c *cell.Options, stdou
 	if err != nil {
 		return nil, err
 	}
-	printResult(stdout, r)
-	if len(r.Broken()) == 0 && !o.keep {
+	if err := say(stdout, "%s", report.Line(r)); err != nil {
+		return nil, err
+	}
+	broken := r.Broken()
+	if len(broken) == 0 && !o.keep {
 		return r, os.RemoveAll(c.Folder)
 	}
-	return r, cell.Keep(c, h)
-}
-
-// printResult prints a line for a cell, and one for each check that failed.
-func printResult(out io.Writer, r *cell.Result) {
-	struck := 0
-	for _, n := range r.Struck {
-		struck += n
-	}
-	fmt.Fprintf(out, "%-9s %-9s %-12s %6d ok %5d refused %4d unknown %4d faults %3.0f s", r.Mode, r.Workload, r.Faults,
-		r.Ops["ok"], r.Ops["refused"], r.Ops["unknown"], struck, r.Took.Seconds())
-	broken := r.Broken()
-	if len(broken) == 0 {
-		fmt.Fprintln(out, "  holds")
-		return
-	}
-	fmt.Fprintln(out, "  BROKEN")
 	for _, v := range broken {
-		fmt.Fprintf(out, "    %-12s %4d times, first: %s\n", v.Check, v.Count, v.Why)
+		if picture := report.Timeline(h, &v); picture != nil {
+			path := filepath.Join(c.Folder, v.Check+".svg")
+			if err := os.WriteFile(path, picture, 0o644); err != nil {
+				return nil, fmt.Errorf("write a picture: %w", err)
+			}
+		}
 	}
+	return r, cell.Keep(c, h)
 }

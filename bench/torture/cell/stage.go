@@ -45,7 +45,7 @@ func (s *stage) build(ctx context.Context) error {
 	o := s.options
 	s.scene = nemesis.Stage{
 		TTL: o.TTL, Postgres: s.lab.postgres,
-		Random: rand.New(rand.NewPCG(seedOf(o), 0)), //nolint:gosec // a schedule is no secret
+		Random: rand.New(rand.NewPCG(seedOf(o), 0)),
 	}
 	for _, step := range []func(context.Context) error{s.servers, s.relays, s.begin} {
 		if err := step(ctx); err != nil {

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"strings"
+
 	"github.com/fencepost-pg/fencepost/bench/torture/history"
 )
 
@@ -38,8 +40,9 @@ func oneHolder(h *history.History) (v Verdict) {
 	first := map[key]*history.Op{}
 	for _, e := range h.Journal {
 		of := ops[e.Mark]
-		if len(of) != 1 || of[0].Lease == "" || of[0].Token != e.Token {
-			// Of an operation whose worker was killed before it knew its token, or of one whose lease was lifted meanwhile.
+		if len(of) != 1 || of[0].Lease == "" || of[0].Token != e.Token || !isUnder(e.Row, of[0].Resource) {
+			// Of an operation whose worker was killed before it knew its token, or of one whose lease was lifted meanwhile. Of
+			// several leases, the operation names one.
 			continue
 		}
 		o := of[0]
@@ -51,6 +54,13 @@ func oneHolder(h *history.History) (v Verdict) {
 		}
 	}
 	return v
+}
+
+// isUnder reports whether a row belongs to a resource.
+func isUnder(row, resource string) bool {
+	group, _, _ := strings.Cut(row, "/")
+	_, of, _ := strings.Cut(resource, ":")
+	return group == of
 }
 
 // acknowledged: a write that was acknowledged is in the journal once for each of its rows. One that was refused is not

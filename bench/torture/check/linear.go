@@ -16,7 +16,7 @@ import (
 const patience = 20 * time.Second
 
 // linearizable: the operations on each row can be put in one order, each between its request and its answer, in which
-// each sees what the one before it left. Only those of workloads that read and write single rows count.
+// each sees what the one before it left. A batch counts as a write of each of its rows.
 //
 // The journal tells which of the uncertain writes took effect. A delete leaves no mark, so it may have or not.
 func linearizable(h *history.History) (v Verdict) {
@@ -28,7 +28,7 @@ func linearizable(h *history.History) (v Verdict) {
 	clients := map[string]int{}
 	for i := range h.Ops {
 		o := &h.Ops[i]
-		if !isSingle(o) || !counts(o, written) {
+		if !isOfRows(o) || !counts(o, written) {
 			continue
 		}
 		if _, ok := clients[o.Process]; !ok {
@@ -38,9 +38,15 @@ func linearizable(h *history.History) (v Verdict) {
 		if o.Outcome != history.OK {
 			returned = math.MaxInt64
 		}
-		rows[o.Rows[0]] = append(rows[o.Rows[0]], porcupine.Operation{
-			ClientId: clients[o.Process], Input: o, Call: int64(o.Invoked), Output: o, Return: returned,
-		})
+		of := o.Rows[:1]
+		if o.Kind == history.Batch {
+			of = o.Rows
+		}
+		for _, row := range of {
+			rows[row] = append(rows[row], porcupine.Operation{
+				ClientId: clients[o.Process], Input: o, Call: int64(o.Invoked), Output: o, Return: returned,
+			})
+		}
 	}
 	names := make([]string, 0, len(rows))
 	for row := range rows {
@@ -63,11 +69,12 @@ func linearizable(h *history.History) (v Verdict) {
 	return v
 }
 
-func isSingle(o *history.Op) bool {
+func isOfRows(o *history.Op) bool {
 	switch o.Kind {
-	case history.Get, history.Put, history.Change, history.Modify, history.Insert, history.Upsert, history.Delete:
+	case history.Get, history.Put, history.Change, history.Modify, history.Insert, history.Upsert, history.Delete,
+		history.Batch:
 		return true
-	case history.Transfer, history.Sum, history.Batch, history.Once, history.Grant, history.Belief, history.Release:
+	case history.Transfer, history.Sum, history.Once, history.Grant, history.Belief, history.Release:
 	}
 	return false
 }
@@ -110,7 +117,7 @@ func step(state any, o *history.Op) (bool, any) {
 	switch o.Kind {
 	case history.Get:
 		return sees(), read
-	case history.Put:
+	case history.Put, history.Batch:
 		return exists(true), o.Mark
 	case history.Upsert:
 		return true, o.Mark
@@ -156,8 +163,10 @@ func shortest(ops []porcupine.Operation) []string {
 func until(ops []porcupine.Operation, i int) []porcupine.Operation {
 	known := slices.Clone(ops[:i+1])
 	for _, o := range ops[i+1:] {
-		if o.Call < ops[i].Return && o.Input.(*history.Op).Writes() {
-			o.Return = math.MaxInt64
+		op := *o.Input.(*history.Op)
+		if o.Call < ops[i].Return && op.Writes() {
+			op.Found, op.Read, op.Outcome = false, "", history.Unknown
+			o.Input, o.Return = &op, math.MaxInt64
 			known = append(known, o)
 		}
 	}

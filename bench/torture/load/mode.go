@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -16,8 +17,9 @@ import (
 
 // hold is a lease or a lock that somebody has.
 type hold struct {
-	rows  rows
-	token uint64
+	rows rows
+	// token returns the token of the lease of one of the resources, 0 without a fence.
+	token func(resource string) uint64
 	// tx runs fn in one transaction under the lease.
 	tx func(ctx context.Context, fn func(ctx context.Context, in rows) error) error
 	// once does work that has an idempotency key, and returns its number.
@@ -85,7 +87,10 @@ func (m *stored) hold(ctx context.Context, resources []string, fn func(context.C
 	}
 	// The outcome of the work is known here, and a lease that is not released ends with its TTL.
 	defer func() { _ = fencepost.ReleaseAll(ctx, leases...) }()
-	h := &hold{rows: underLease{m.table, leases[0]}, token: uint64(leases[0].Token())}
+	h := &hold{rows: underLease{m.table, leases[0]}, token: func(resource string) uint64 {
+		i := slices.IndexFunc(leases, func(l *fencepost.Lease) bool { return l.Resource() == resource })
+		return uint64(leases[i].Token())
+	}}
 	h.tx = func(ctx context.Context, fn func(context.Context, rows) error) error {
 		return m.store.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error { return fn(ctx, m.table.In(tx)) }, leases...)
 	}
@@ -170,7 +175,7 @@ func (m *locked) hold(ctx context.Context, resources []string, fn func(context.C
 		// As above.
 		defer func() { _ = l.Release(context.WithoutCancel(ctx)) }()
 	}
-	return fn(ctx, &hold{rows: plain{m.pool}, tx: m.tx, once: m.once})
+	return fn(ctx, &hold{rows: plain{m.pool}, token: func(string) uint64 { return 0 }, tx: m.tx, once: m.once})
 }
 
 func (m *locked) tx(ctx context.Context, fn func(context.Context, rows) error) error {

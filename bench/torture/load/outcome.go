@@ -11,6 +11,9 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/torture/history"
 )
 
+// unknown is the name of the one outcome that is no refusal.
+const unknown = "unknown"
+
 // names are the library's outcomes, and what they are called in a history. The first that matches counts.
 func names() []struct {
 	err  error
@@ -20,7 +23,7 @@ func names() []struct {
 		err  error
 		name string
 	}{
-		{fencepost.ErrOutcomeUnknown, "unknown"},
+		{fencepost.ErrOutcomeUnknown, unknown},
 		{fencepost.ErrStale, "stale"},
 		{fencepost.ErrLost, "lost"},
 		{fencepost.ErrHeld, "held"},
@@ -42,7 +45,7 @@ func outcomeOf(err error, fenced bool) (outcome history.Outcome, name string) {
 	}
 	for _, n := range names() {
 		if errors.Is(err, n.err) {
-			if n.err == fencepost.ErrOutcomeUnknown {
+			if n.name == unknown {
 				return history.Unknown, n.name
 			}
 			return history.Refused, n.name

@@ -26,7 +26,7 @@ type thread struct {
 func newThread(c *Config, m *mode, r *history.Recorder, number int) *thread {
 	process := fmt.Sprintf("%d.%d", c.Worker, c.Life)
 	// A thread's operations depend on nothing but its place in the run.
-	place := uint64(c.Worker)<<32 | uint64(c.Life)<<16 | uint64(number) //nolint:gosec // small numbers
+	place := uint64(c.Worker)<<32 | uint64(c.Life)<<16 | uint64(number)
 	return &thread{
 		config: c, mode: m, record: r, random: rand.New(rand.NewPCG(c.Seed, place)),
 		process: process, name: fmt.Sprintf("%s.%d", process, number),
@@ -127,7 +127,7 @@ func (t *thread) held(ctx context.Context) error {
 		return err
 	}
 	err = t.mode.hold(ctx, resourcesOf(first), func(ctx context.Context, h *hold) error {
-		granted.Lease, granted.Token, granted.Outcome = granted.ID, h.token, history.OK
+		granted.Lease, granted.Token, granted.Outcome = granted.ID, h.token(first.Resource), history.OK
 		if err := t.record.End(granted); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (t *thread) held(ctx context.Context) error {
 
 // under does an operation under a lease.
 func (t *thread) under(ctx context.Context, h *hold, granted, o *history.Op) error {
-	o.Lease, o.Token = granted.Lease, h.token
+	o.Lease, o.Token = granted.Lease, h.token(o.Resource)
 	return t.doing(o, func() (err error) {
 		switch o.Kind {
 		case history.Once:

@@ -14,8 +14,7 @@ type Fault struct {
 	Kept bool
 	// Redis: it needs a Redis. Spare: it needs a second one, which no quorum has.
 	Redis, Spare bool
-	// Once in a while is enough: it takes long.
-	strike func(ctx context.Context, s *Stage) (target string, err error)
+	strike       func(ctx context.Context, s *Stage) (target string, err error)
 }
 
 // All returns all faults.
@@ -74,7 +73,7 @@ func (f Fault) is(name string) bool {
 }
 
 func (f Fault) applies(servers int) bool {
-	return !(f.Redis && servers == 0) && !(f.Spare && servers != 1)
+	return (!f.Redis || servers > 0) && (!f.Spare || servers == 1)
 }
 
 // Kept reports whether leases exclude each other under all of these faults.
