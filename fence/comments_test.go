@@ -67,7 +67,8 @@ func TestTheReferenceHasEveryPublicFunction(t *testing.T) {
 	public := functionsWhere(
 		t,
 		tx,
-		`(f.proname IN ('grant_application', 'grant_owner', 'grant_operator', 'grant_collector', 'revoke_all', 'protect', 'unprotect', 'verify')
+		`(f.proname IN ('grant_application', 'grant_owner', 'grant_operator', 'grant_collector', 'revoke_all',
+		'protect', 'unprotect', 'verify')
 		OR f.oid IN (SELECT r.function::regprocedure FROM fencepost.rights() AS r WHERE r.who <> 'owner'))`,
 	)
 	called := make(map[string]bool)

@@ -5,7 +5,7 @@
 --                       in the head's name: "<waiter> <token> reserved"; or
 --                       "?<head> <ms> <last>": a roll call, see below
 -- KEYS[2]  counter key: the last token issued, in decimal digits
--- KEYS[3]  queue key:   sorted set of waiters, "<waiter><manager>", 32 digits each, and "+" behind them if a release may
+-- KEYS[3]  queue key:   sorted set of waiters, "<waiter><manager>", 32 digits each, then "+" if a release may
 --                       grant the lease in the waiter's name. The score is the place, in ms since 1970 at the server;
 --                       its fraction is the reservation that the waiter needs, in units of 16.384 s
 -- ARGV[1]  nonce        32 hexadecimal digits; "" to grant nothing, only to look whether waiters wait for a free lease
@@ -53,7 +53,8 @@ if lease and not turn then
     if nonce == ARGV[1] then return token end
     -- Invariant: a grant in the caller's name is never replaced, only prolonged. The caller may hold it by now.
     if waiter ~= '' and nonce == string.sub(waiter, 1, 32) then
-      redis.call('SET', KEYS[1], nonce .. ' ' .. token .. ' ' .. ARGV[3], 'PX', string.format('%d', math.max(ttl, tonumber(ARGV[2]))))
+      redis.call('SET', KEYS[1], nonce .. ' ' .. token .. ' ' .. ARGV[3],
+        'PX', string.format('%d', math.max(ttl, tonumber(ARGV[2]))))
       if ARGV[4] ~= '0' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) else redis.call('PERSIST', KEYS[2]) end
       return {'yours', token}
     end
@@ -100,7 +101,8 @@ elseif present > 0 and not lease and ARGV[8] ~= '0' then -- present is the queue
     if head then
       redis.call('DEL', KEYS[3])
       last = math.floor(tonumber(queue[#queue]))
-      redis.call('SET', KEYS[1], string.format('?%s %d %.0f', string.sub(head, 1, 32), window, last), 'PX', string.format('%d', 2 * window))
+      redis.call('SET', KEYS[1], string.format('?%s %d %.0f', string.sub(head, 1, 32), window, last),
+        'PX', string.format('%d', 2 * window))
       ttl, label = window, 'reserved'
     end
   end
@@ -122,7 +124,8 @@ if ttl then
   if string.sub(waiter, 65) ~= '+' then return {'held', ttl, label, rank, string.format('%.0f', place)} end
   local info, time = redis.pcall('INFO', 'server'), redis.call('TIME')
   local server = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
-  return {'held', ttl, label, rank, string.format('%.0f', place), string.format('%.0f', time[1] * 1000000 + time[2]), server}
+  return {'held', ttl, label, rank, string.format('%.0f', place),
+    string.format('%.0f', time[1] * 1000000 + time[2]), server}
 end
 if ARGV[1] == '' then return {'held', 0, '', -1, ''} end
 

@@ -55,7 +55,8 @@ local function grant(head, ms)
   local now = time[1] * 1000000 + time[2]
   local ends = math.floor(now / 1000) + ms
   -- The end is set by the time that the message tells, not by when the server takes this script to have begun.
-  if redis.pcall('SET', KEYS[1], string.sub(head, 1, 32) .. ' ' .. token .. ' reserved', 'PX', ms).err then return nil end
+  local value = string.sub(head, 1, 32) .. ' ' .. token .. ' reserved'
+  if redis.pcall('SET', KEYS[1], value, 'PX', ms).err then return nil end
   local set = redis.pcall('PEXPIREAT', KEYS[1], string.format('%.0f', ends))
   if type(set) == 'table' then return nil end
   return string.format('= %s %.0f %.0f %s', token, now, ends * 1000, server)

@@ -3,8 +3,8 @@
 --
 -- The caller's search_path has no effect: every name is schema-qualified, and every function either pins its
 -- search_path or names schemas throughout (guard, enter, claim_now, bucket, *_marked). The functions run with their
--- owner's rights. An application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on the
--- tables.
+-- owner's rights. An application role needs USAGE on the schema and EXECUTE on the functions, and no right at all on
+-- the tables.
 
 -- +goose Up
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -185,10 +185,10 @@ END
 $body$;
 -- +goose StatementEnd
 
--- claim_now is claim for a statement that commits by itself. It does not wait for other transactions: claimed is NULL if
--- claim would have to wait at the gate, and then nothing has been claimed. The same goes for a statement that is not
--- READ COMMITTED: it takes a transaction that says so. A lock that somebody has taken beside the gate ends it after a
--- short time with 55P03. It names schemas as guard does.
+-- claim_now is claim for a statement that commits by itself. It does not wait for other transactions: claimed is NULL
+-- if claim would have to wait at the gate, and then nothing has been claimed. The same is true of a statement at another
+-- isolation level than READ COMMITTED, which needs a transaction of that level instead. If somebody has locked the row
+-- without taking the gate, the call fails after a short time with 55P03. It names schemas as guard does.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.claim_now(
     resource text, token bigint, nonce uuid, label text DEFAULT '',
@@ -227,8 +227,8 @@ $body$;
 -- +goose StatementEnd
 
 -- draw claims the token one above the fence's and returns it, for callers that get no token from elsewhere. The same
--- nonce draws the same token, as long as no other claim has followed: a caller whose reply was lost can draw again. NULL
--- means that the fence carries the highest token there is.
+-- nonce draws the same token, as long as no other claim has followed: a caller whose reply was lost can draw again.
+-- NULL means that the fence carries the highest token there is.
 -- +goose StatementBegin
 CREATE FUNCTION fencepost.draw(resource text, nonce uuid, label text DEFAULT '') RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -293,7 +293,8 @@ BEGIN
         OR (SELECT count(DISTINCT c COLLATE "C") FROM unnest(resources) AS c) <> cardinality(resources)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'ZF002',
-            MESSAGE = 'claim_all needs different resources of 1 to 1024 bytes, and for each a positive token and a nonce';
+            MESSAGE = 'claim_all needs different resources of 1 to 1024 bytes, '
+                'and for each a positive token and a nonce';
     END IF;
     IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true); -- see claim
@@ -673,7 +674,7 @@ COMMENT ON FUNCTION fencepost.enter_all(text[], bigint[], uuid[]) IS
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SELECT fencepost.begin_migration(1, false);
 
--- fencepost's migrator runs this as a statement of its own, here and in the other migrations. Inside a function it would
+-- fencepost's migrator runs this as a separate statement, here and in the other migrations. Inside a function it would
 -- wait with a snapshot, and CREATE INDEX CONCURRENTLY waits for that snapshot.
 LOCK TABLE fencepost.fence, fencepost.floor IN ACCESS EXCLUSIVE MODE;
 

@@ -23,7 +23,8 @@ CREATE TABLE torture.journal (
 -- What the mode without a fence has in place of the library's ledger. It has no key, as many such tables have not.
 CREATE TABLE torture.done (key text NOT NULL, n bigint NOT NULL);
 
--- The row's lock is held when the trigger draws its number, so a row's entries are numbered in the order of its changes.
+-- The row's lock is held when the trigger draws its number, so a row's entries are numbered in the order of its
+-- changes.
 CREATE FUNCTION torture.note() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     kept torture.part := COALESCE(NEW, OLD);
