@@ -125,7 +125,7 @@ func onThePage(t *testing.T, block string, measured []figure.Figure, longer *str
 	}
 }
 
-// withoutWhat parts the name of a figure from what is counted, which is "" for a rate.
+// withoutWhat splits the name of a figure from the unit that is counted, which is "" for a rate.
 func withoutWhat(figure string) (name, what string) {
 	for _, what := range []string{": allocations", ": bytes"} {
 		if name, ok := strings.CutSuffix(figure, what); ok {
@@ -145,7 +145,7 @@ func unitsOf(name string) []string {
 	return []string{"calls/s", "allocs/call", "bytes/call"}
 }
 
-// nothingLeft looks for what a run made on servers that stay.
+// nothingLeft checks that a run has left nothing on servers that stay.
 func nothingLeft(t *testing.T, postgresURL, redisURL string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), postgresURL)
@@ -184,7 +184,7 @@ func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	nothingLeft(t, postgresURL, redisURL)
 }
 
-// watcher calls seen when a word is written to it.
+// watcher calls seen when a given word is written to it.
 type watcher struct {
 	text bytes.Buffer
 	word string

@@ -10,8 +10,8 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/figure"
 )
 
-// The page says on which machine and servers its figures were measured, by which command, and nothing outside of the
-// block changes.
+// The page names the machine and servers on which its figures were measured, and the command. Nothing outside the block
+// changes.
 func TestThePageIsWritten(t *testing.T) {
 	useTestServers(t)
 	into, file := filepath.Join(t.TempDir(), "page.md"), filepath.Join(t.TempDir(), "run.json")

@@ -73,7 +73,7 @@ func asRole(t *testing.T, address, role string) string {
 // rules are all rules, as protect was told.
 const rules = `SELECT coalesce(string_agg(p::text, ' ' ORDER BY p.table_name), '') FROM fencepost.protected AS p`
 
-// wantProtected checks that a database's protections stand, with the rules that they were told.
+// wantProtected checks that a database's protections are there, with the rules that protect recorded.
 func wantProtected(t *testing.T, db *sql.DB, want string) {
 	t.Helper()
 	if got := value[string](t, db, rules); got != want {
@@ -94,7 +94,8 @@ func TestCase46_ADumpBringsTheProtectionsRulesWhoeverMakesIt(t *testing.T) {
 	db := open(t, address)
 	want := value[string](t, db, rules)
 	reader := loginRole(t, db, "reader")
-	// pg_read_all_data comes with PostgreSQL 14. What takes its place is too wide a right, as the dump's copy is told.
+	// pg_read_all_data comes with PostgreSQL 14. The right that replaces it before that is too wide, and is reported for
+	// the dump's copy.
 	mayReadAll := value[int](t, db, `SELECT current_setting('server_version_num')::int`) >= 140000
 	if !mayReadAll {
 		for _, role := range []string{reader, roles[0]} {
@@ -152,7 +153,7 @@ func TestCase46_ControlUnderAPolicyADumpFailsOrLosesRules(t *testing.T) {
 	}
 }
 
-// The trigger that takes the policy's place keeps each owner to its own rules.
+// The trigger that replaces the policy limits each owner to the rules of its own tables.
 func TestCase46_AnOwnerChangesNoRuleButItsOwn(t *testing.T) {
 	t.Parallel()
 	address, roles := guarded(t)
@@ -243,7 +244,7 @@ func TestCase47_EightProcessesCompleteAClone(t *testing.T) {
 	wantNothingAmiss(t, db)
 }
 
-// The setting that counts lines is proved by the secret. Without a secret it proves nothing, rather than everything.
+// The secret proves the setting that counts lines. Without a secret nothing is proved, rather than everything.
 func TestCase47_AForgedCountSilencesNoClone(t *testing.T) {
 	t.Parallel()
 	address, _ := guarded(t)
@@ -275,8 +276,7 @@ func TestCase47_AForgedCountSilencesNoClone(t *testing.T) {
 	}
 }
 
-// openNoticed is open, with a count of what the server says beside its answers: the lines for its log too, where the
-// session asks for those.
+// openNoticed is open, and also counts the server's notices, including lines for its log if the session asks for them.
 func openNoticed(t *testing.T, address string) (*sql.DB, *atomic.Int64) {
 	t.Helper()
 	config, err := pgx.ParseConfig(address)
@@ -311,7 +311,8 @@ func TestCase47_ASecretThatCameWithADumpIsRenewed(t *testing.T) {
 	wantNothingAmiss(t, db)
 }
 
-// Data alone does not pass a protection; into a clone whose protections are closed it goes by the ways of an operator.
+// Restoring data alone does not pass a protection. Into a clone with protections, the data goes in by an operator's
+// bypass.
 func TestCase47_DataAloneIsRefusedByTheProtection(t *testing.T) {
 	t.Parallel()
 	address, _ := guarded(t)
@@ -325,13 +326,13 @@ func TestCase47_DataAloneIsRefusedByTheProtection(t *testing.T) {
 	if n := value[int](t, db, `SELECT count(*) FROM app.item`); n != 0 {
 		t.Errorf("%d rows came in", n)
 	}
-	// Everything else has come, the version table included.
+	// Everything else has been restored, including the version table.
 	up(t, db, nil)
 	wantProtected(t, db, want)
 	wantNothingAmiss(t, db)
 }
 
-// Some tables of the schema are no database to go on from.
+// A database with only some tables of the schema cannot be migrated.
 func TestCase47_APartOfTheSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	address, _ := guarded(t)

@@ -28,7 +28,7 @@ func wantKinds(t *testing.T, db *sql.DB, want ...string) {
 	}
 }
 
-// wantWrite writes a row without a claim, and wants a SQLSTATE; "" for a write that passes.
+// wantWrite writes a row without a claim, and requires a SQLSTATE, "" for a write that passes.
 func wantWrite(t *testing.T, db *sql.DB, table, state string) {
 	t.Helper()
 	tx := begin(t, db)
@@ -41,7 +41,7 @@ func wantWrite(t *testing.T, db *sql.DB, table, state string) {
 // itemRule is how guarded protects app.item.
 const itemRule = `'n-1', E'it''em\n:"%', '{id}'`
 
-// C48: what pg_dump writes of a protected table alone, restored into a database that is not its own.
+// C48: a dump of a protected table alone, restored into another database.
 func TestCase48_ADumpOfOneTableElsewhere(t *testing.T) {
 	t.Parallel()
 	address, _ := guarded(t)
@@ -102,7 +102,7 @@ func TestCase48_ADumpOfOneTableElsewhere(t *testing.T) {
 	})
 }
 
-// C48: a protected table is dumped, dropped and restored where it was.
+// C48: a protected table is dumped, dropped and restored in the same database.
 func TestCase48_ADumpOfOneTableAndBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestCase48_ADumpOfOneTableAndBack(t *testing.T) {
 		write     string
 	}{
 		"at once": {`SELECT`, nil, "ZF004"},
-		// It finds no use for the function of the dropped table's protection.
+		// The function of the dropped table's protection is unused.
 		"another table was protected meanwhile": {
 			`SELECT fencepost.unprotect('app.part')`, []string{"recreated app.item", "stray app.item"}, "",
 		},
@@ -137,7 +137,7 @@ func TestCase48_ADumpOfOneTableAndBack(t *testing.T) {
 	}
 }
 
-// C33: a swap is found in what was restored of it as well.
+// C33: a swapped table is found in a restored database as well.
 func TestCase33_ASwapComesWithADump(t *testing.T) {
 	t.Parallel()
 	address, _ := guarded(t)
@@ -159,8 +159,7 @@ func TestCase33_ASwapComesWithADump(t *testing.T) {
 	wantWrite(t, db, "app.item_old", "ZF004")
 }
 
-// C48: the number of a dropped table comes to name another one, in a fresh cluster into which its database was
-// restored.
+// C48: in a fresh cluster into which the database was restored, the number of a dropped table belongs to another table.
 func TestCase48_ANumberIsMetInAFreshCluster(t *testing.T) {
 	t.Parallel()
 	address := testenv.EmptyDatabase(t)

@@ -31,7 +31,7 @@ func TestCase49_UpRunsUnderAnEventTriggerThatNamesNoSchema(t *testing.T) {
 	if _, err := migrations.Down(t.Context(), db, opts); err != nil {
 		t.Error(err)
 	}
-	// Control: under a path of our own alone the trigger fails.
+	// The control: with the library's search_path alone the trigger fails.
 	_, err := open(t, withParameter(t, url, "search_path", "pg_catalog, pg_temp")).
 		ExecContext(t.Context(), `CREATE TABLE public.mine ()`)
 	if sqlState(err) != "42P01" {

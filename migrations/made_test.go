@@ -9,8 +9,8 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// A migration without a record is found by what it makes: each makes something that no other does, and all of it is
-// known.
+// A migration without a record is recognised by what it creates: each creates something that no other does, and every
+// object is listed.
 func TestEachMigrationIsKnownByNamesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	made, err := migrations.Made()

@@ -109,7 +109,7 @@ func waitFor(t *testing.T, db *sql.DB, want int, query string) {
 	}
 }
 
-// receive waits for what a goroutine of the test has to say.
+// receive waits for a message of one of the test's goroutines.
 func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -120,7 +120,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// In these the lock is the one of the current database: pg_locks shows all of them.
+// These queries look only at the lock of the current database, because pg_locks shows those of all databases.
 const (
 	// A migrator that waits polled as its last statement.
 	waitingMigrators = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -160,7 +160,7 @@ func up(t *testing.T, db *sql.DB, opts *migrations.Options) []migrations.Migrati
 	return applied
 }
 
-// wantVersions checks that each version stands in the version table once, and no other.
+// wantVersions checks that the version table has each version once, and no other.
 func wantVersions(t *testing.T, db *sql.DB, want ...int64) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(),
@@ -206,7 +206,7 @@ func ownMigrations(t *testing.T, state migrations.State) []migrations.Migration 
 	return list
 }
 
-// withoutTimes checks that each migration has the time of its record, and returns the list without.
+// withoutTimes checks that each migration has the time of its record, and returns the list without the times.
 func withoutTimes(t *testing.T, list []migrations.Migration) []migrations.Migration {
 	t.Helper()
 	out := slices.Clone(list)

@@ -132,7 +132,7 @@ func TestOnlyTheOwnerMayBeginAMigration(t *testing.T) {
 
 func TestArgumentsThatCannotBeRight(t *testing.T) {
 	t.Parallel()
-	// It never connects: whatever is refused is refused before any traffic.
+	// It never connects: invalid options are refused before anything is sent.
 	db, err := sql.Open("pgx", "postgres://127.0.0.1:1/none")
 	if err != nil {
 		t.Fatal(err)

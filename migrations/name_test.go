@@ -20,7 +20,7 @@ func namesOfAlso(list []migrations.Migration) []string {
 	return names
 }
 
-// A list for people says what each migration is, and when it was applied.
+// A list for people shows what each migration is, and when it was applied.
 func TestUpAndStatusNameEachMigration(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))

@@ -33,7 +33,7 @@ type job struct {
 const (
 	// inside is what a migrator with Hang says once it is in the middle of the migration.
 	inside = "inside"
-	// waiting stands in what a migrator says once it has found the migration lock taken.
+	// waiting is a part of the line that a migrator writes when the migration lock is taken.
 	waiting = "migration waits for another migrator"
 )
 
@@ -148,7 +148,7 @@ func (p *process) awaitWaiting(t *testing.T) {
 	p.await(t, waiting)
 }
 
-// await reads what the process says up to the line that has a text in it. The rest is for the next await.
+// await reads the process's output up to the line that contains a text. The rest is left for the next await.
 func (p *process) await(t *testing.T, text string) {
 	t.Helper()
 	for p.out.Scan() {
@@ -168,7 +168,7 @@ func (p *process) kill(t *testing.T) {
 	_ = p.cmd.Wait() // "signal: killed"
 }
 
-// wantSuccess waits until all processes have ended, and wants them to have succeeded.
+// wantSuccess waits until all processes have ended, and requires that they succeeded.
 func wantSuccess(t *testing.T, all []*process) {
 	t.Helper()
 	for i, p := range all {

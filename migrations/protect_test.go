@@ -30,7 +30,7 @@ func accountsRule(prefix string) migrations.Protection {
 	}
 }
 
-// observedThenEnforced is the way in of a table that old programs still write.
+// observedThenEnforced introduces a protection on a table that old programs still write.
 func observedThenEnforced(t *testing.T) *migrations.Options {
 	t.Helper()
 	rule := accountsRule("account:")
@@ -85,7 +85,7 @@ func TestProtectGoesInAndOutByItsModes(t *testing.T) {
 	}
 }
 
-// What makes the protections does not go while they stand.
+// The functions that create protections cannot be dropped while protections exist.
 func TestCase08_DownRefusesWhileATableIsProtected(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))
@@ -303,7 +303,7 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// Under a namespace that was forgotten, every write of a store with another one would be refused.
+// If the namespace was left out, every write of a store with another namespace would be refused.
 func TestProtectAsksForTheNamespace(t *testing.T) {
 	t.Parallel()
 	rule := accountsRule("account:")

@@ -9,7 +9,7 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// wrongRights is what verify says of rights, one line each.
+// wrongRights returns the problems with rights that verify reports, one line each.
 func wrongRights(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	return value[string](
@@ -32,7 +32,7 @@ func wantRights(t *testing.T, db *sql.DB) {
 	wantNothingAmiss(t, db)
 }
 
-// wantStates runs statements as a role, each in a session's transaction of its own, and compares SQLSTATEs.
+// wantStates runs statements as a role, each in its own transaction, and compares SQLSTATEs.
 func wantStates(t *testing.T, db *sql.DB, want string, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
@@ -81,7 +81,7 @@ func TestCase35_ADumpWithoutPrivilegesOpensNothing(t *testing.T) {
 	wantStates(t, anybody, "42501", bypass...)
 	wantStates(t, db, "42501", bypass[:2]...) // nobody was chosen, so nobody may
 	wantStates(t, anybody, "ZF004", pass...)
-	// A role that does not own the schema repairs nothing, and is not held up.
+	// A role that does not own the schema repairs nothing, and does not wait.
 	if applied := up(t, anybody, nil); len(applied) != 0 || wrongRights(t, db) == "" {
 		t.Errorf("Up of another role: %+v", applied)
 	}
@@ -95,7 +95,7 @@ func TestCase35_ADumpWithoutPrivilegesOpensNothing(t *testing.T) {
 	mustExec(t, anybody, `SELECT fencepost.claim('n:all', 9, '00000000-0000-4000-8000-000000000001')`)
 }
 
-// damages are what can be done to rights, and a part of what verify says of it. %r is a role that has none.
+// damages are changes of rights, each with a part of the problem that verify reports. %r is a role without rights.
 var damages = map[string]struct{ do, said string }{
 	"schema to all":    {`GRANT USAGE ON SCHEMA fencepost TO PUBLIC`, "fencepost: PUBLIC may USAGE"},
 	"schema to create": {`GRANT CREATE ON SCHEMA fencepost TO %r`, "%r may CREATE"},
@@ -208,7 +208,7 @@ func TestCase35_UpPutsRightWhatVerifyFinds(t *testing.T) {
 			wantRights(t, db)
 		})
 	}
-	// What is granted as the documentation says is nobody's mistake.
+	// Rights that are granted as the documentation says are no problem.
 	mustExec(
 		t,
 		db,
@@ -224,8 +224,8 @@ func TestCase35_UpPutsRightWhatVerifyFinds(t *testing.T) {
 	wantRights(t, db)
 }
 
-// Who may CREATE in the schema may put a function there. Up does not make it the owner's, with whose rights it
-// would run.
+// A role that may CREATE in the schema may put a function there. Up does not give that function to the owner, because
+// it would then run with the owner's rights.
 func TestCase35_UpTakesOverNoFunctionOfAnother(t *testing.T) {
 	t.Parallel()
 	address := testenv.EmptyDatabase(t)
@@ -255,14 +255,14 @@ func TestCase35_UpTakesOverNoFunctionOfAnother(t *testing.T) {
 	if wrong := wrongRights(t, db); !strings.Contains(wrong, function+": it is ") {
 		t.Errorf("the function is not among\n%s", wrong)
 	}
-	// The control: an owner who takes the function over by hand gives its rights away.
+	// The control: an owner who takes the function over by hand gives away the owner's rights.
 	mustExec(t, db, `ALTER FUNCTION `+function+` OWNER TO CURRENT_USER`)
 	if runsAs := value[string](t, called, `SELECT `+function); runsAs == author {
 		t.Errorf("taken over, the function still runs as %s", runsAs)
 	}
 }
 
-// What a deployment grants by default on all that its migrator makes, it does not grant here.
+// Default privileges of a deployment, which apply to everything that its migrator creates, do not apply here.
 func TestCase35_DefaultPrivilegesGiveNothing(t *testing.T) {
 	t.Parallel()
 	address := testenv.EmptyDatabase(t)

@@ -92,7 +92,7 @@ func TestUpOfARoleThatMayNotMigrateNamesTheOneThatDoes(t *testing.T) {
 	wantDenied(t, "a caller's own", err, "migration 2000", quoted(d.appRole), own)
 	_, err = migrations.Down(t.Context(), d.app, nil)
 	wantDenied(t, "Down", err, quoted(d.appRole), own)
-	// As a release that brings a migration finds it.
+	// This is the state that a release with one more migration finds.
 	mustExec(t, d.owner, `DELETE FROM fencepost.goose_version WHERE version_id > 0`)
 	_, err = migrations.Up(t.Context(), d.app, nil)
 	wantDenied(t, "the library's own", err, quoted(d.appRole), own)
@@ -110,7 +110,7 @@ func TestUpOfARoleThatMayNotMigrateNamesTheOneThatDoes(t *testing.T) {
 }
 
 // One role owns the schema fencepost and another the table: neither can run a migration of the table through
-// Options.Also, and both are told why.
+// Options.Also, and both get an error that says why.
 func TestAlsoOfATableWithAnotherOwnerNamesTheRole(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
@@ -129,7 +129,7 @@ func TestAlsoOfATableWithAnotherOwnerNamesTheRole(t *testing.T) {
 	}
 }
 
-// The way with two owners, which the documentation shows: each migrates what it owns.
+// The procedure with two owners from the documentation: each migrates what it owns.
 func TestEachOwnerMigratesItsOwn(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)

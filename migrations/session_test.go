@@ -164,7 +164,7 @@ func TestSearchPathDoesNotMatter(t *testing.T) {
 	wantVersions(t, admin)
 }
 
-// A caller's own migration keeps the path it knows.
+// A caller's own migration keeps its search_path.
 func TestACallersMigrationKeepsItsSearchPath(t *testing.T) {
 	t.Parallel()
 	address := testenv.EmptyDatabase(t)
@@ -176,7 +176,7 @@ func TestACallersMigrationKeepsItsSearchPath(t *testing.T) {
 	}
 }
 
-// Case 22: a pooler that cannot do prepared statements is told from anything else.
+// Case 22: a pooler that does not support prepared statements is distinguished from other errors.
 func TestCase22_PreparedStatementsBehindAPoolerAreExplained(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))

@@ -11,8 +11,8 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// Whatever a session, a role or a database has set: what the migrations make is the same, no fault is seen where
-// there is none, and no right is taken away.
+// Whatever a session, a role or a database has set, the migrations create the same objects, no problem is reported by
+// mistake, and no right is revoked.
 func TestSettingsOfASessionDoNotMatter(t *testing.T) {
 	t.Parallel()
 	rule := accountsRule(`account"\:`)

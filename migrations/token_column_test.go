@@ -25,7 +25,7 @@ func TestCase07_TheColumnIsBigintNotNullFromZero(t *testing.T) {
 	if after := value[int64](t, db, `SELECT pg_relation_filenode('public.accounts')`); after != before {
 		t.Errorf("the table was rewritten: filenode %d became %d", before, after)
 	}
-	// Old rows, and new ones that leave the column out, take the first token.
+	// Old rows, and new ones that do not name the column, accept the first token.
 	mustExec(t, db, `INSERT INTO public.accounts (id, balance) VALUES (4, 1)`)
 	const write = `WITH w AS (UPDATE public.accounts SET last_fencing_token = 1
 		WHERE last_fencing_token < 1 RETURNING 1) SELECT count(*) FROM w`
@@ -239,7 +239,7 @@ func TestCase27_NamesThatPostgresWouldCutAreRefused(t *testing.T) {
 	}
 }
 
-// The helper is of use without our runner, in a plan that knows nothing of the schema fencepost.
+// The helper also works without our runner, in a migration plan without the schema fencepost.
 func TestTokenColumnInTheCallersOwnProvider(t *testing.T) {
 	t.Parallel()
 	url := testenv.EmptyDatabase(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// deadRows makes a table full of rows that are deleted, and that VACUUM could remove: it gives all their pages back
-// then.
+// deadRows makes a table full of deleted rows that VACUUM can remove, so that it can give all their pages back.
 func deadRows(t *testing.T, db *sql.DB) {
 	t.Helper()
 	mustExec(t, db, `CREATE TABLE public.visits AS SELECT generate_series(1, 1000) AS id`, `DELETE FROM public.visits`)
@@ -36,8 +35,8 @@ func vacuumed(t *testing.T, db *sql.DB, within time.Duration) bool {
 	}
 }
 
-// C45: who waits for another migrator, or for work on a table, has no snapshot by which VACUUM would have to keep
-// dead rows, and no transaction id either.
+// C45: a migrator that waits for another migrator, or for work on a table, has no snapshot that makes VACUUM keep dead
+// rows, and no transaction id either.
 func TestCase45_VacuumRemovesRowsBesideWaitingMigrators(t *testing.T) {
 	t.Parallel()
 	for name, migrate := range map[string]func(t *testing.T, url string) error{

@@ -11,7 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/otelfencepost"
 )
 
-// BenchmarkDo is what the events of one Do cost: acquired, claimed, transacted, released.
+// BenchmarkDo measures the events of one Do: acquired, claimed, transacted, released.
 func BenchmarkDo(b *testing.B) {
 	reader := metric.WithReader(metric.NewManualReader())
 	for name, opts := range map[string]otelfencepost.Options{

@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/otelfencepost"
 )
 
-// recording returns events with each field set, which note the name of the field and what they are given.
+// recording returns events with each field set. Each notes its field's name and its arguments.
 func recording(who string, told *[]string, given *[][]reflect.Value) fencepost.Events {
 	var e fencepost.Events
 	fields := reflect.ValueOf(&e).Elem()
@@ -24,7 +24,7 @@ func recording(who string, told *[]string, given *[][]reflect.Value) fencepost.E
 	return e
 }
 
-// Each field is passed on, with what it is given, in the order of the arguments.
+// Each field is called with its arguments, in the order of the chained events.
 func TestChainPassesEachEventOn(t *testing.T) {
 	t.Parallel()
 	var told []string

@@ -20,7 +20,7 @@ func granted(tok fencepost.Token, asked, since int) holding {
 	return holding{token: tok, asked: at(asked), since: at(since)}
 }
 
-// The number of held leases is right at the end, in whatever order begins and ends are told.
+// The number of held leases is right in the end, in whatever order their begins and ends are reported.
 func TestTheNumberOfHeldLeasesComesBackToZero(t *testing.T) {
 	t.Parallel()
 	held := time.Second
@@ -67,7 +67,8 @@ func TestTheNumberOfHeldLeasesComesBackToZero(t *testing.T) {
 	}
 }
 
-// A hand-off is the time from a release to a grant that was asked for before it, whichever is told first.
+// A hand-off is the time from a release to a grant that was asked for before it, whichever of the two is reported
+// first.
 func TestAHandOffIsFoundInEitherOrder(t *testing.T) {
 	t.Parallel()
 	held := 4 * time.Second // from 1 to 5

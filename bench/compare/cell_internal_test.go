@@ -10,7 +10,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/worker"
 )
 
-// Whatever was counted is reported, in its own place.
+// Every count is reported, each in its field.
 func TestACellReportsWhatWasCounted(t *testing.T) {
 	t.Parallel()
 	j := job{mode: report.ModeNone, workload: work.Transfer, fault: fault.Fault{Name: report.FaultPause}, keyed: true}

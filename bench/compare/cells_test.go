@@ -26,30 +26,30 @@ func verdicts() []verdict {
 		return compare.Cell{Mode: mode, Workload: workload, Fault: report.FaultCommitReplyLost, Keyed: true}
 	}
 	all := []verdict{
-		// What has no fence loses updates under a stopped worker, and under a Redis that forgets.
+		// Modes without a fence lose updates if a worker is stopped or Redis forgets.
 		{cell: in(report.ModeNone, report.FaultPause), lost: true},
 		{cell: in(report.ModeRedisLock, report.FaultPause), lost: true},
 		{cell: in(report.ModeRedisLock, report.FaultRedisRestartEmpty), lost: true},
 		{cell: in(report.ModeRedisLock, report.FaultRedisFailover), lost: true},
 		{cell: in(report.ModeRedisLock, report.FaultCommitReplyLost), duplicate: true},
-		// A quorum loses none either, with a minority of its servers lost or all of them.
+		// A quorum loses no update either, whether a minority or all of its servers lose their data.
 		{cell: in(report.ModeRedisQuorum, report.FaultRedisRestartEmpty)},
 		{cell: in(report.ModeRedisQuorum, report.FaultRedisFailover)},
-		// A row lock needs a key against the lost reply.
+		// A row lock needs an idempotency key if the reply is lost.
 		{cell: in(report.ModeForUpdate, report.FaultCommitReplyLost), duplicate: true},
 		{cell: keyed(report.ModeForUpdate, report.WorkloadCounter)},
 		{cell: keyed(report.ModeRedisLock, report.WorkloadCounter)},
 		{cell: keyed(report.ModeUnique, report.WorkloadInvoice)},
 		{cell: keyed(report.ModeRedisLease, report.WorkloadCounter)},
 	}
-	// The fence loses nothing, whatever goes wrong; and it asks PostgreSQL what became of a COMMIT.
+	// The fence loses nothing, whatever goes wrong, and asks PostgreSQL for the outcome of a COMMIT.
 	for _, fault := range report.Faults() {
 		all = append(all, verdict{cell: in(report.ModeRedisLease, fault)})
 	}
 	return all
 }
 
-// refusedByPostgres is the cell in which nobody but PostgreSQL knows better.
+// refusedByPostgres is the cell in which only PostgreSQL can refuse the write.
 func refusedByPostgres() compare.Cell {
 	return compare.Cell{
 		Mode:     report.ModeRedisLease,
@@ -58,7 +58,7 @@ func refusedByPostgres() compare.Cell {
 	}
 }
 
-// Every fault strikes, on real servers, and the counts come out as the README has it.
+// Every fault strikes, on real servers, and the counts are those of the README.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	var cells []compare.Cell
@@ -123,7 +123,7 @@ func TestWithoutTheGuardTheReportShowsTheLoss(t *testing.T) {
 	}
 }
 
-// wantLoss runs cells of redis-lease, and wants each to lose updates.
+// wantLoss runs cells of redis-lease, and requires each to lose updates.
 func wantLoss(t *testing.T, o *compare.Options, faults []string) {
 	t.Helper()
 	var cells []compare.Cell

@@ -11,7 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/work"
 )
 
-// Cell is a job of the plan, as a test looks at it.
+// Cell is a job of the plan, in a form for tests.
 type Cell struct {
 	Mode, Workload, Fault string
 	Keyed                 bool
@@ -27,7 +27,7 @@ func (c Cell) job() job {
 	return job{mode: c.Mode, workload: work.Workload(c.Workload), fault: f, keyed: c.Keyed}
 }
 
-// PlanOf returns the cells that would be run, and those that would not.
+// PlanOf returns the cells that would be run, and those that would not be.
 func PlanOf(o *Options) (cells []Cell, leftOut []report.LeftOut) {
 	jobs, leftOut := plan(o.withDefaults())
 	for _, j := range jobs {
@@ -45,16 +45,16 @@ func Chance(o *Options) (numbers []uint64) {
 	return numbers
 }
 
-// WithoutTheGuard has a mode write under its lease alone, which its holder still looks at.
+// WithoutTheGuard makes a mode write under its lease alone. The holder still checks the lease.
 func WithoutTheGuard(o *Options, mode string) { o.unguarded = mode }
 
-// WithoutTheGuardAndUnwatched has a mode write without the guard and without looking at the lease.
+// WithoutTheGuardAndUnwatched makes a mode write without the guard and without checking the lease.
 func WithoutTheGuardAndUnwatched(o *Options, mode string) { o.unguarded, o.unwatched = mode, mode }
 
-// Impatient bounds each cell, besides its duration.
+// Impatient limits the time of each cell, besides its duration.
 func Impatient(o *Options, patience time.Duration) { o.patience = patience }
 
-// RunCells runs cells on a PostgreSQL server, as Run does, and nothing else.
+// RunCells runs cells on a PostgreSQL server, as Run does, without the rest of a run.
 func RunCells(ctx context.Context, o *Options, postgresURL string, cells []Cell) (*report.Report, error) {
 	o = o.withDefaults()
 	found := &report.Report{Settings: settingsOf(o)}
@@ -68,7 +68,7 @@ func RunCells(ctx context.Context, o *Options, postgresURL string, cells []Cell)
 	return found, withRun(ctx, o, postgresURL, func(r *run) error { return r.runCells(ctx, jobs, found) })
 }
 
-// OnStage calls fn with the workers of a cell at work.
+// OnStage calls fn while the workers of a cell work.
 func OnStage(ctx context.Context, o *Options, postgresURL string, c Cell, fn func(*fault.Scene) error) error {
 	return withRun(ctx, o.withDefaults(), postgresURL, func(r *run) error {
 		s := &stage{run: r, job: c.job()}

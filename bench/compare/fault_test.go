@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// A fault that does not strike is seen: each is led astray, and says so.
+// A fault that does not strike is noticed: each fault is misdirected here, and returns an error.
 func TestAFaultThatMissesIsAnError(t *testing.T) {
 	t.Parallel()
 	idle := func() *faults.Proxy { return faults.NewProxy(t, "127.0.0.1:1") }
@@ -37,7 +37,8 @@ func TestAFaultThatMissesIsAnError(t *testing.T) {
 		// Nobody is there to overtake the victim.
 		{report.FaultPause, func(s *fault.Scene) { s.TTL /= 4; holdUp(t, s, 1-s.Victim) }},
 		{report.FaultRedisRestartEmpty, func(s *fault.Scene) { s.TTL /= 4; holdUp(t, s, 1-s.Victim) }},
-		// A victim that gets no further comes to no point. The order to stop itself stays, so that this is the last.
+		// A victim that makes no progress never reaches the point of the fault. Its order to stop itself stays, so this is
+		// the last fault.
 		{report.FaultClockJump, func(s *fault.Scene) { holdUp(t, s, s.Victim) }},
 		{report.FaultPause, func(s *fault.Scene) { holdUp(t, s, s.Victim) }},
 	}
@@ -92,7 +93,7 @@ func holdUp(t *testing.T, s *fault.Scene, number int) {
 	}
 }
 
-// A cell that takes too long fails the run by its name, and the others go on.
+// A cell that takes too long fails the run with its name, and the others go on.
 func TestACellThatTakesTooLongIsNamed(t *testing.T) {
 	o := options(t)
 	compare.Impatient(o, time.Nanosecond)
@@ -109,7 +110,7 @@ func TestACellThatTakesTooLongIsNamed(t *testing.T) {
 	wantNothingLeft(t, url)
 }
 
-// However a run is interrupted, no database stays; that no process and no goroutine does either is for TestMain to see.
+// However a run is interrupted, no database remains. TestMain checks that no process and no goroutine does.
 func TestAnInterruptedRunLeavesNothing(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithCancel(t.Context())

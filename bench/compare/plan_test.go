@@ -11,7 +11,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/report"
 )
 
-// The counter meets every fault in every mode, or the plan says why not; and nothing is planned twice.
+// The counter meets every fault in every mode, or the plan gives a reason. Nothing is planned twice.
 func TestThePlanLeavesNothingOutInSilence(t *testing.T) {
 	t.Parallel()
 	for _, w := range report.Workloads() {
@@ -42,7 +42,7 @@ func TestThePlanLeavesNothingOutInSilence(t *testing.T) {
 	}
 }
 
-// Which cells make no sense, and that all others are run.
+// Cells that make no sense are left out, and all others are run.
 func TestThePlanLeavesOutWhatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	cells, leftOut := compare.PlanOf(&compare.Options{})
@@ -108,7 +108,7 @@ func TestThePlanIsWhatWasChosen(t *testing.T) {
 	}
 }
 
-// A seed decides what happens in a cell, whatever other cells there are.
+// A seed decides what happens in a cell, independently of the other cells.
 func TestThePlanIsItsSeed(t *testing.T) {
 	t.Parallel()
 	all := compare.Chance(&compare.Options{Seed: 7})
@@ -145,7 +145,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// Where all that was chosen makes no sense, that is said before any server is started: there is no time to start one.
+// If every chosen cell makes no sense, the error comes before any server is started: there is no time to start one.
 func TestARunWithoutACellIsAnError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())

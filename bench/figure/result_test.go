@@ -22,8 +22,8 @@ func series(name string, target float64, rates ...float64) measure.Series {
 	return s
 }
 
-// results are two comparisons: one with a target that is missed by little and one that is met
-// exactly, one without targets.
+// results has two comparisons: one with a target that is narrowly missed and one that is met exactly, and one without
+// targets.
 func results() []measure.Result {
 	return []measure.Result{
 		{Title: "first job", Unit: "call", Series: []measure.Series{
@@ -105,7 +105,7 @@ func TestNoAllocationsAgainstNone(t *testing.T) {
 	none := measure.Series{Name: "none", Samples: []measure.Sample{{Rate: 1}}}
 	some := measure.Series{Name: "some", Samples: []measure.Sample{{Rate: 1, Allocs: 1, Bytes: 8}}}
 	var b bytes.Buffer
-	// Infinity is no number in JSON and would be refused.
+	// JSON has no infinity and would refuse it.
 	if err := figure.JSON(
 		&b,
 		figure.OfResults([]measure.Result{{Series: []measure.Series{none, none, some}}}),

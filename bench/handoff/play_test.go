@@ -46,7 +46,7 @@ func TestEveryClientGetsTurns(t *testing.T) {
 	}
 }
 
-// A lock that does not exclude must not get figures.
+// A lock that does not exclude gets no figures.
 func TestALockThatTwoHoldIsAnError(t *testing.T) {
 	t.Parallel()
 	var both sync.WaitGroup
@@ -64,7 +64,7 @@ func TestALockThatTwoHoldIsAnError(t *testing.T) {
 	}
 }
 
-// A lock that is handed to nobody costs its candidate the slice, and not the others theirs.
+// A lock that is handed to nobody costs its own candidate the slice, and no other.
 func TestAClientLeftWaitingIsCounted(t *testing.T) {
 	t.Parallel()
 	never := func(ctx context.Context) (func(context.Context) error, error) {

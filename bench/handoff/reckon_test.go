@@ -7,7 +7,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/measure"
 )
 
-// at is a moment, in milliseconds from an arbitrary one.
+// at returns a moment, in milliseconds from an arbitrary one.
 func at(ms float64) time.Time {
 	return time.Unix(0, 0).Add(time.Duration(ms * float64(time.Millisecond)))
 }
@@ -44,7 +44,7 @@ func TestReckonOfNothing(t *testing.T) {
 	}
 }
 
-// A client that never had the lock must not make the ratio infinite, which JSON cannot say.
+// A client that never had the lock must not make the ratio infinite, because JSON has no infinity.
 func TestTheUnluckiestCountsOnce(t *testing.T) {
 	t.Parallel()
 	if got := reckon(turns(), 4, 100*time.Millisecond).Most; got != 2 {

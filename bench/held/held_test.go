@@ -29,7 +29,7 @@ func TestLeasesAreWatched(t *testing.T) {
 	}
 }
 
-// A measurement under which leases vanish is none.
+// A measurement during which leases vanish is an error.
 func TestALeaseThatIsLostIsAnError(t *testing.T) {
 	client := testenv.RedisOn(t, testenv.OwnRedis(t).URL())
 	var flushing sync.WaitGroup

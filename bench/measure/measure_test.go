@@ -84,7 +84,7 @@ func (l *log) candidate(name string) measure.Candidate {
 	}}
 }
 
-// once is a plan in which each worker makes one call per slice and few more: time is up at once.
+// once is a plan in which each worker makes one call per slice and hardly more, because the time is up at once.
 func once(rounds, workers int) measure.Plan {
 	return measure.Plan{Rounds: rounds, Workers: workers, Slice: -time.Hour, WarmUp: -time.Hour}
 }
@@ -175,7 +175,7 @@ func TestContextReachesTheCalls(t *testing.T) {
 	}
 }
 
-// TestRateAndAllocations has no parallel company, whose allocations would be counted too.
+// TestRateAndAllocations does not run in parallel, because the allocations of other tests would be counted too.
 func TestRateAndAllocations(t *testing.T) {
 	const perCall, size = 40, 512
 	pause := 2 * time.Millisecond
@@ -228,7 +228,7 @@ func TestEachCandidateIsFirstAndLastEquallyOften(t *testing.T) {
 	}
 }
 
-// A call that does a thousand things counts a thousand times, and a candidate may have workers of its own number.
+// A call that does a thousand things counts a thousand times, and a candidate may have its own number of workers.
 func TestACandidateMayCountMoreAndWorkMore(t *testing.T) {
 	t.Parallel()
 	var asked []int

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo starts a server that sends back what it is sent.
+// echo starts a server that sends back whatever it receives.
 func echo(t *testing.T) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,8 +55,7 @@ func dial(t *testing.T, delay time.Duration) net.Conn {
 	return conn
 }
 
-// Each round trip takes the delay twice, and no round trip much longer. The least of many is looked at: the machine
-// may be busy.
+// Each round trip takes twice the delay and hardly longer. The least of many counts, because the machine may be busy.
 func TestARoundTripTakesTheDelayTwice(t *testing.T) {
 	t.Parallel()
 	const delay = 250 * time.Microsecond
@@ -102,7 +101,7 @@ func TestPiecesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// What a server sent before it closed still arrives, and then the end.
+// Data that a server sent before it closed still arrives, followed by the end.
 func TestTheEndComesAfterWhatWasSent(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

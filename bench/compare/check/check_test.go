@@ -98,7 +98,7 @@ func invoices(r *report.Report, mode string) *report.Cell {
 	return &r.Cells[i]
 }
 
-// onceEach leaves duplicates in cells of which the check must not take them.
+// onceEach leaves duplicates in cells in which the check must not accept them.
 func onceEach(r *report.Report) {
 	for i := range r.Cells {
 		c := &r.Cells[i]

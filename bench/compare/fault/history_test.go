@@ -20,7 +20,7 @@ func ended(o mode.Outcome, rows ...int64) worker.Event {
 	return worker.Event{What: worker.IsEnded, Rows: rows, Outcome: o, At: time.Now()}
 }
 
-// Only what was accepted counts, by worker and by row.
+// Only accepted operations count, by worker and by row.
 func TestHistoryCountsWhatWasAccepted(t *testing.T) {
 	t.Parallel()
 	h := fault.NewHistory()
@@ -68,7 +68,7 @@ func TestHistoryWaitsForWhatIsToCome(t *testing.T) {
 	}
 }
 
-// Every fault of a report can be had, in the same order, and no other.
+// Every fault of a report can be made, in the same order, and no other.
 func TestEveryFaultOfAReportIsThere(t *testing.T) {
 	t.Parallel()
 	all := fault.All()

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// result is what one quick run over all modes measures, with nobody else at work in this binary.
+// result is the measurement of one quick run over all modes, with nothing else running in this binary.
 func result(t *testing.T) *measure.Result {
 	t.Helper()
 	url := testenv.Database(t)
@@ -51,7 +51,7 @@ func TestTheFigures(t *testing.T) {
 	t.Run("ratios", func(t *testing.T) { wantRatios(t, r) })
 }
 
-// What each mode costs is what it is built to cost: trips are counted, and so are the connections of those who wait.
+// Each mode costs what its design says: round trips are counted, and so are the connections of waiters.
 func wantCosts(t *testing.T, r *measure.Result) {
 	t.Helper()
 	const begin, read, write, commit, claim = 1, 1, 1, 1, 1
@@ -89,7 +89,7 @@ func wantCosts(t *testing.T, r *measure.Result) {
 // near leaves room for what comes now and then, such as a connection that is looked at, and for what may come besides.
 func near(got, want, besides float64) bool { return got > want-1 && got < want+besides+1 }
 
-// Waiters of an advisory lock do not all sit on a connection where they share a pool.
+// Waiters for an advisory lock do not take all connections of a pool that they share.
 func wantSharing(t *testing.T, r *measure.Result) {
 	t.Helper()
 	most := map[string]float64{
@@ -118,7 +118,7 @@ func figure(t *testing.T, r *measure.Result, name string) report.Figure {
 	return report.Figure{}
 }
 
-// All that the issue asks for is there, each beside a baseline that was measured in the same rounds.
+// Every figure is there, each beside a baseline that was measured in the same rounds.
 func wantRatios(t *testing.T, r *measure.Result) {
 	t.Helper()
 	for title, modes := range map[string][]string{
@@ -151,8 +151,8 @@ func wantRatios(t *testing.T, r *measure.Result) {
 	}
 }
 
-// A Redis that is gone, so that nobody answers, ends the run within the limit that is met first, and the error
-// names what took too long.
+// If Redis is gone and nothing answers, the run ends within the first limit that is reached, and the error names the
+// step that took too long.
 func TestAServerThatDoesNotAnswerEndsTheRun(t *testing.T) {
 	t.Parallel()
 	const short, long = 200 * time.Millisecond, time.Hour
@@ -178,7 +178,7 @@ func TestAServerThatDoesNotAnswerEndsTheRun(t *testing.T) {
 	}
 }
 
-// silent is a Redis that takes connections and never answers.
+// silent is a Redis that accepts connections and never answers.
 func silent(t *testing.T) (url string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -9,8 +9,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/measure"
 )
 
-// A question in several writes is one trip, and so is an answer in several reads; a connection that only sends
-// makes one.
+// A request in several writes is one trip, and so is a reply in several reads. A connection that only sends makes one.
 func TestATripIsAQuestionAndItsAnswer(t *testing.T) {
 	t.Parallel()
 	near, far := net.Pipe()

@@ -17,7 +17,7 @@ const (
 	each    = 12
 )
 
-// coordinated are the modes that should be exact where nothing goes wrong: all but one.
+// coordinated are the modes that should be exact as long as nothing goes wrong: all but one.
 func coordinated() []string {
 	var names []string
 	for _, name := range mode.Names() {
@@ -28,8 +28,7 @@ func coordinated() []string {
 	return names
 }
 
-// Workers that want the same rows at the same time lose nothing and do nothing twice, in every mode that
-// coordinates them.
+// In every mode that coordinates, workers that want the same rows at the same time lose nothing and do nothing twice.
 func TestEveryModeIsExactUnderContention(t *testing.T) {
 	t.Parallel()
 	servers := redisServers(t, mode.RedisQuorum)
@@ -57,8 +56,8 @@ func TestEveryModeIsExactUnderContention(t *testing.T) {
 	}
 }
 
-// plans returns one for each workload that makes sense for a mode, with keys and without. Each has operations of
-// its own: in a database that has seen a key, what carries it again is not done.
+// plans returns one plan for each workload that makes sense for a mode, with keys and without. Each has different
+// operations, because a database that has seen a key does not do its work again.
 func plans(name string, workloads []work.Workload) (all []work.Plan) {
 	for _, w := range workloads {
 		for _, keyed := range []bool{false, true} {
@@ -70,7 +69,7 @@ func plans(name string, workloads []work.Workload) (all []work.Plan) {
 	return all
 }
 
-// The control: without coordination, all of those who have read before anybody writes lose what the others write.
+// The control: without coordination, workers that have all read before any of them writes lose each other's updates.
 func TestWithoutCoordinationUpdatesAreLost(t *testing.T) {
 	t.Parallel()
 	servers := redisServers(t, mode.None)
@@ -100,7 +99,7 @@ func TestWithoutCoordinationUpdatesAreLost(t *testing.T) {
 	}
 }
 
-// An operation that is tried again after it was done takes effect once with its key, and again without.
+// An operation that is tried again after it was done takes effect once if it has a key, and twice if it has none.
 func TestAKeyKeepsAnOperationFromBeingDoneTwice(t *testing.T) {
 	t.Parallel()
 	servers := redisServers(t, mode.RedisQuorum)
@@ -131,7 +130,7 @@ func TestAKeyKeepsAnOperationFromBeingDoneTwice(t *testing.T) {
 	}
 }
 
-// Each reason says something, and no mode is left out of everything.
+// Each reason has a text, and no mode is left out of every cell.
 func TestWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	for _, name := range mode.Names() {
@@ -152,7 +151,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// Which modes a clock that jumps can happen to is as counted.
+// The modes that a clock step can affect are those that are listed.
 func TestWhichModesReadTheClock(t *testing.T) {
 	t.Parallel()
 	servers := redisServers(t, mode.RedisQuorum)

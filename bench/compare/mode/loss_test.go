@@ -170,7 +170,7 @@ func TestConnectionsHeldByAWaiter(t *testing.T) {
 	}
 }
 
-// settled returns how many connections are held once that has not changed for a while.
+// settled returns the number of connections that are held, once it has not changed for a while.
 func settled(m mode.Mode) int {
 	const still = 200 * time.Millisecond
 	held, since := m.ConnectionsHeld(), time.Now()

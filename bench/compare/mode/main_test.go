@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { testenv.MainOfWaiting(m, 4) }
 // attempt is longer than anything here should take.
 const attempt = 20 * time.Second
 
-// redisServers are for a mode, and only one test uses them.
+// redisServers are the servers of one mode, and only one test uses them.
 func redisServers(t *testing.T, name string) (urls []string) {
 	t.Helper()
 	n := 1
@@ -33,7 +33,7 @@ func redisServers(t *testing.T, name string) (urls []string) {
 	return urls
 }
 
-// cell is what one run works with: tables of its own, and modes on them.
+// cell is the fixture of one run: its own tables, and modes that use them.
 type cell struct {
 	pool   *pgxpool.Pool
 	config mode.Config

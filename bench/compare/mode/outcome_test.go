@@ -67,7 +67,7 @@ func TestRefusedByPostgres(t *testing.T) {
 	}
 }
 
-// scripted is a mode whose attempts end as told.
+// scripted is a mode whose attempts end as the test says.
 type scripted struct{ ends []error }
 
 func (s *scripted) Run(context.Context, *work.Operation) error {

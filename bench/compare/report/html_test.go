@@ -21,7 +21,7 @@ func html(t *testing.T, r *report.Report) string {
 	return b.String()
 }
 
-// What a browser makes of the page is for the test in a browser.
+// A test in a browser checks how the page is displayed.
 func TestPageNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	got := html(t, sample.Report())
@@ -87,7 +87,7 @@ func TestPageOfNothing(t *testing.T) {
 	}
 }
 
-// A bar is as long as its value, from zero, and all standstills are on one scale.
+// A bar is as long as its value, from zero, and all stalls have the same scale.
 func TestBarsAreInProportion(t *testing.T) {
 	t.Parallel()
 	r := small()

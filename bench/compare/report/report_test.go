@@ -160,7 +160,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// The same mode may stand twice where one has a key and one has none.
+// The same mode may appear twice if one entry has a key and the other has none.
 func TestKeyedCellsAreCellsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := small()

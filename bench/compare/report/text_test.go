@@ -57,7 +57,7 @@ func TestTextHasEveryFigure(t *testing.T) {
 	}
 }
 
-// A mode that made an invoice twice is not told to have lost nothing, unless the reply was lost and there was no key.
+// A mode that made an invoice twice is not said to have lost nothing, unless the reply was lost and there was no key.
 func TestSummaryOfInvoices(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]report.Cell{
@@ -76,7 +76,7 @@ func TestSummaryOfInvoices(t *testing.T) {
 	}
 }
 
-// Not every reader sees colours: no information is in a colour alone.
+// Not every reader sees colours, so colour alone carries no information.
 func TestTextSaysTheSameWithoutColours(t *testing.T) {
 	t.Parallel()
 	without, with := text(t, sample.Report(), false), text(t, sample.Report(), true)
@@ -124,7 +124,8 @@ func TestWritersTellErrors(t *testing.T) {
 	}
 }
 
-// A fault that some mode ran with a key and without has two columns; a mode that always has a key needs none.
+// If some mode ran a fault both with a key and without, the fault has two columns. A mode that always has a key needs
+// only one.
 func TestKeyedColumns(t *testing.T) {
 	t.Parallel()
 	cell := func(mode, fault string, keyed bool) report.Cell {

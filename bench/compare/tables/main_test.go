@@ -54,7 +54,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// Nothing is written that did not come from a run that was carried out.
+// Only a run that was carried out is written.
 func TestTablesRefuse(t *testing.T) {
 	t.Parallel()
 	broken := sample.Report()

@@ -30,7 +30,7 @@ func TestAPlanIsItsSeed(t *testing.T) {
 	}
 }
 
-// What the audit takes for granted: rows ascend and exist, and a row's deltas have one size and one sign.
+// The audit assumes that rows ascend and exist, and that a row's deltas have one size and one sign.
 func TestOperationsCanBeAudited(t *testing.T) {
 	t.Parallel()
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)

@@ -66,7 +66,7 @@ func acknowledge(ops ...*work.Operation) []work.Acknowledged {
 	return done
 }
 
-// Work done one after the other is in the rows, in every workload.
+// In every workload, work that is done one after the other is in the rows.
 func TestTheAuditFindsNothingWrongWithOrderlyWork(t *testing.T) {
 	t.Parallel()
 	for _, w := range work.Workloads() {
@@ -84,8 +84,8 @@ func TestTheAuditFindsNothingWrongWithOrderlyWork(t *testing.T) {
 	}
 }
 
-// Two that read the same row and write one after the other: the first one's update is lost, once for each row in
-// which it is.
+// Two workers read the same row and write one after the other: the first one's update is lost, once for each row that
+// it touched.
 func TestTheAuditSeesALostUpdate(t *testing.T) {
 	t.Parallel()
 	for w, want := range map[work.Workload]work.Audit{
@@ -106,7 +106,7 @@ func TestTheAuditSeesALostUpdate(t *testing.T) {
 	}
 }
 
-// What one row loses and another does not leaves the accounts unbalanced.
+// If one row loses an update and another does not, the accounts do not balance.
 func TestTheAuditSeesMoneyThatIsGone(t *testing.T) {
 	t.Parallel()
 	pool, next := tables(t, work.Transfer), operations(work.Transfer, 0)
@@ -152,7 +152,7 @@ func TestTheAuditSeesASecondInvoice(t *testing.T) {
 	wantAudit(t, pool, work.Invoice, acknowledge(first, second), work.Audit{Effects: 2, Duplicates: 1})
 }
 
-// An operation that a worker believes done, and that is not there, is lost.
+// An operation that a worker reported as done and that is not in the rows is lost.
 func TestTheAuditSeesAnAcknowledgedOperationThatIsMissing(t *testing.T) {
 	t.Parallel()
 	for _, w := range work.Workloads() {
@@ -167,7 +167,7 @@ func TestTheAuditSeesAnAcknowledgedOperationThatIsMissing(t *testing.T) {
 	}
 }
 
-// Nobody's invoice is lost because somebody else made it.
+// An invoice that somebody else made is not lost.
 func TestAnInvoiceIsThereForAllWhoWantedIt(t *testing.T) {
 	t.Parallel()
 	pool := tables(t, work.Invoice)
@@ -180,7 +180,7 @@ func TestAnInvoiceIsThereForAllWhoWantedIt(t *testing.T) {
 	wantAudit(t, pool, work.Invoice, acknowledge(first, second), work.Audit{Effects: 1})
 }
 
-// A write that demands the version which was read changes nothing where there is another.
+// A write that requires the version that was read changes nothing if the row has another version.
 func TestAWriteUnderAVersionSeesAnotherWrite(t *testing.T) {
 	t.Parallel()
 	pool, next := tables(t, work.Batch), operations(work.Batch, 0)
@@ -206,7 +206,7 @@ func TestAKeyIsUsedOnce(t *testing.T) {
 	}
 }
 
-// A row that does not exist is a mistake, and no update of nothing.
+// A row that does not exist is an error, not an update of nothing.
 func TestReadingWhatIsNotThereFails(t *testing.T) {
 	t.Parallel()
 	pool, op := tables(t, work.Counter), operations(work.Counter, 0)()

@@ -50,8 +50,7 @@ func newCell(t *testing.T, name string, w work.Workload) *cell {
 	return c
 }
 
-// start starts the worker of a number. Its events go to the tally, and to the channel those that are of the kinds
-// wanted.
+// start starts the worker with a number. Its events go to the tally, and those of the wanted kinds also to the channel.
 func (c *cell) start(t *testing.T, number int, wanted ...worker.What) (*worker.Handle, <-chan worker.Event) {
 	t.Helper()
 	events := make(chan worker.Event, 10_000)
@@ -92,7 +91,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// next returns the next event, which comes within the test's patience.
+// next returns the next event, and fails the test if none comes in time.
 func next(t *testing.T, events <-chan worker.Event) worker.Event {
 	t.Helper()
 	select {

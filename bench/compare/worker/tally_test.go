@@ -48,7 +48,7 @@ func TestATallyCounts(t *testing.T) {
 	}
 }
 
-// The longest gap counts, at either end too, and what comes before Begin and after End does not.
+// The longest gap counts, including one at either end. Events before Begin and after End do not count.
 func TestATallyKnowsTheLongestGap(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour

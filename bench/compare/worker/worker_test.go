@@ -17,8 +17,8 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/worker"
 )
 
-// Processes work on the same row at the same time until they are told to stop, and what they were told is what is
-// there.
+// Processes work on the same row at the same time until they are told to stop, and the rows agree with the outcomes
+// that they got.
 func TestWorkersWorkUntilTheyAreStopped(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.ForUpdate, work.HandOff)
@@ -90,7 +90,7 @@ func TestAWorkerStoppedPastItsTTL(t *testing.T) {
 	}
 }
 
-// A worker that has announced itself waits for GoOn.
+// A worker that has announced a point waits for GoOn.
 func TestAnAnnouncedWorkerWaits(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.None, work.Counter)
@@ -118,7 +118,7 @@ func TestAnAnnouncedWorkerWaits(t *testing.T) {
 	must(t, h.Stop(soon(t)))
 }
 
-// A clock that jumps ends the lease under which a worker wants to write; it takes another and writes.
+// A clock step ends the lease under which a worker wants to write. The worker acquires another and writes.
 func TestAClockThatJumpsEndsTheLease(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.RedisLease, work.HandOff)
@@ -150,7 +150,7 @@ func TestAClockThatJumpsEndsTheLease(t *testing.T) {
 	}
 }
 
-// An operation in hand that cannot be done does not keep a worker from stopping.
+// A worker stops even if its current operation cannot be done.
 func TestGraceEnds(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.None, work.Counter)
@@ -180,7 +180,7 @@ func TestWhatCannotWorkSaysWhy(t *testing.T) {
 	}
 }
 
-// A mistake in the work is no reason to try for ever.
+// A mistake in the work does not make a worker try for ever.
 func TestBrokenWorkEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.None, work.Counter)
@@ -227,7 +227,7 @@ func events(t *testing.T, out *bytes.Buffer) (all []worker.Event) {
 	}
 }
 
-// A worker does not outlive its parent, and an order that is none ends it.
+// A worker ends with its parent, and when it gets an invalid order.
 func TestWhatEndsAWorker(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.None, work.Counter)
@@ -251,7 +251,7 @@ func TestWhatEndsAWorker(t *testing.T) {
 	}
 }
 
-// Nobody who listens: the work ends, and Run says so.
+// If nobody reads the events, the work ends, and Run returns an error.
 func TestAnEventThatCannotBeWrittenEndsTheWork(t *testing.T) {
 	t.Parallel()
 	c := newCell(t, mode.None, work.Counter)

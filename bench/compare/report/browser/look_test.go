@@ -39,11 +39,11 @@ func screens() []screen {
 
 // seen is what was found on a page.
 type seen struct {
-	// Faults are what must not be: console errors, requests, what sticks out, what has no name, by kind.
+	// Faults are the defects by kind: console errors, requests, content that overflows, elements without a name.
 	Faults []string
 	// Ground is the computed colour of the page.
 	Ground string
-	// Tables and Pictures are the names that the accessibility tree has for them.
+	// Tables and Pictures are their names in the accessibility tree.
 	Tables, Pictures []string
 }
 
@@ -67,8 +67,8 @@ func startBrowser(t *testing.T) context.Context {
 	return ctx
 }
 
-// findBrowser skips where there is no browser, for `make test-browser` is offered to people who have none. In CI
-// that is a failure: there the page is always looked at.
+// findBrowser skips the test if there is no browser, because people without one also run `make test-browser`. In CI
+// that is a failure, so the page is always checked there.
 func findBrowser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
@@ -84,7 +84,7 @@ func findBrowser(t *testing.T) string {
 	return ""
 }
 
-// watched keeps what the browser tells while a page is open.
+// watched keeps what the browser reports while a page is open.
 type watched struct {
 	mu     sync.Mutex
 	faults []string
@@ -205,7 +205,7 @@ const overflow = `(() => {
 	return faults;
 })()`
 
-// structural lists what a screen reader would stumble over.
+// structural lists the defects that a screen reader would meet.
 const structural = `(() => {
 	const faults = [];
 	if (!document.documentElement.lang) faults.push("language: none");

@@ -73,7 +73,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Each thing that is looked for is found where it is.
+// Each kind of defect is found in a page that has it.
 func TestFaultsOfAPageAreSeen(t *testing.T) {
 	browser := startBrowser(t)
 	const bad = `<!DOCTYPE html><html><head><meta name="viewport" content="width=device-width"></head><body>

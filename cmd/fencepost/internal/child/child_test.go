@@ -18,7 +18,7 @@ func shell(text string) *child.Spec {
 	return &child.Spec{Command: []string{"sh", "-c", text}, Stop: make(chan struct{}), Grace: time.Minute}
 }
 
-// told is a writer that says when it was first written to.
+// told is a writer that signals its first write.
 type told chan struct{}
 
 func (c told) Write(text []byte) (int, error) {
@@ -45,7 +45,7 @@ func TestTheStatusIsThatOfTheProgram(t *testing.T) {
 	}
 }
 
-// The secret can be read again by every process of the group, and neither the environment nor the command line has it.
+// Every process of the group can read the secret again, and neither the environment nor the command line contains it.
 func TestTheSecretIsInADescriptorAlone(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -77,7 +77,7 @@ func TestASignalReachesTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A program that does not listen to SIGTERM is killed after the grace time, and so is what it left behind.
+// A program that ignores SIGTERM is killed after the grace time, and so are the processes that it left behind.
 func TestStopEndsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

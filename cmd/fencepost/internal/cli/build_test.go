@@ -39,7 +39,7 @@ func TestTheBuilds(t *testing.T) {
 	t.Run("the image runs alone", testImage)
 }
 
-// The program needs nothing of the machine that it runs on, and knows what it was built from.
+// The program needs nothing from the machine that it runs on, and knows what it was built from.
 func testStaticProgram(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fencepost")
 	output(t.Context(), t, "scripts/build.sh", path)
@@ -78,7 +78,7 @@ func testStaticProgram(t *testing.T) {
 }
 
 // The image has the program and what it needs, and nothing else: it runs without a network, without rights and on a
-// file system that nobody writes.
+// read-only file system.
 func testImage(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "docker", "info").Run(); err != nil {
 		testenv.Lacking(t, fmt.Errorf("no Docker engine answers: %w", err), services.WayDocker)

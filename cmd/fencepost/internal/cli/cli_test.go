@@ -16,7 +16,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// beProgram makes the test binary the program itself, for tests that need a process.
+// beProgram makes the test binary act as the program, for tests that need a process.
 const beProgram = "FENCEPOST_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func run(t *testing.T, args ...string) result {
 	return result{status, out.String(), errOut.String()}
 }
 
-// decode reads the one JSON object that the program printed, and knows every field of it.
+// decode reads the one JSON object that the program printed. A field that it does not know is an error.
 func decode[T any](t *testing.T, r result) (v T) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(r.out))
@@ -54,7 +54,7 @@ func decode[T any](t *testing.T, r result) (v T) {
 	return v
 }
 
-// nowhere is an address where nothing listens, with a password that must not be seen.
+// nowhere is an address that nothing listens on, with a password that must not be shown.
 const nowhere = "postgres://somebody:hunter2@127.0.0.1:1/none"
 
 // These run one after the other: one of them sets the environment.
@@ -112,7 +112,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// noServers takes out of the environment what names a server.
+// noServers removes the environment variables that name a server.
 func noServers(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -126,7 +126,7 @@ func noServers(t *testing.T) {
 	}
 }
 
-// Each of these names the database, and the more special one comes first.
+// Each of these names the database. The more specific one wins.
 func TestTheAddressMayComeFromTheEnvironment(t *testing.T) {
 	address := testenv.EmptyDatabase(t)
 	config, err := pgx.ParseConfig(address)

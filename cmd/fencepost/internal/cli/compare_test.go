@@ -19,7 +19,7 @@ import (
 
 type comparison = func(context.Context, *compare.Options) (*report.Report, error)
 
-// canned is a comparison that is over at once, and has found this.
+// canned is a comparison that ends at once with this result.
 func canned(r *report.Report, err error) comparison {
 	return func(context.Context, *compare.Options) (*report.Report, error) { return r, err }
 }
@@ -44,7 +44,7 @@ func TestCompareInJSON(t *testing.T) {
 	}
 }
 
-// Losses are what the command is there to count: they are no failure.
+// The command exists to count losses, so they are no failure.
 func TestCompareForPeople(t *testing.T) {
 	t.Parallel()
 	got := runCompare(t, canned(sample.Report(), nil))
@@ -122,7 +122,7 @@ func TestCompareThatFails(t *testing.T) {
 	}
 }
 
-// What a run found before it ended early is shown, and said not to be all.
+// The results of a run that ended early are shown, and marked as incomplete.
 func TestCompareThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("the fault missed at redis://u:hunter2@h/0")
@@ -284,7 +284,7 @@ func TestCompareProgress(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a run with what it has to say about it.
+// Ctrl-C ends a run, which still prints its results.
 func TestCompareInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

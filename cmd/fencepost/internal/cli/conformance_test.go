@@ -39,7 +39,7 @@ func TestConformanceOfServersThatHold(t *testing.T) {
 	}
 }
 
-// One server alone is looked at, and the other not spoken of.
+// If one server is given, only that one is checked, and the other is not mentioned.
 func TestConformanceOfOneServer(t *testing.T) {
 	t.Setenv("FENCEPOST_POSTGRES_URL", "")
 	t.Setenv("FENCEPOST_REDIS_URL", testenv.RedisURL(t))
@@ -48,7 +48,7 @@ func TestConformanceOfOneServer(t *testing.T) {
 	}
 }
 
-// The client of a cluster is chosen by what the server says.
+// The server's own answer decides whether the client is one for a cluster.
 func TestConformanceOfACluster(t *testing.T) {
 	t.Setenv("FENCEPOST_POSTGRES_URL", "")
 	got := run(t, "conformance", "--redis=redis://"+testenv.Cluster(t, nil).Addrs()[0])

@@ -21,7 +21,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// demoProgram is the program in a process of its own, which it has to be, as it starts itself again.
+// demoProgram is the program in a separate process, because it starts itself again.
 func demoProgram(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -115,7 +115,7 @@ func TestDemoForPeople(t *testing.T) {
 	}
 }
 
-// Ctrl-C, a terminal that closes and a reader who has seen enough, all while A is stopped.
+// Ctrl-C, a terminal that closes, and a reader that stops reading, all while A is stopped.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(p *os.Process, out io.Closer) error{
@@ -174,7 +174,7 @@ func readUntil(t *testing.T, out io.Reader, text string) (seen string) {
 	return seen
 }
 
-// Without servers the demo says why, once in each form.
+// Without servers the demo gives the reason, once in each output format.
 func TestDemoWithoutServers(t *testing.T) {
 	t.Parallel()
 	cmd := demoProgram(t, "--json")
@@ -196,7 +196,7 @@ func TestDemoWithoutServers(t *testing.T) {
 	}
 }
 
-// The worker is there for the demo, and not for people.
+// The worker command is internal to the demo, and hidden.
 func TestTheWorkerIsHidden(t *testing.T) {
 	t.Parallel()
 	if got := run(t, "--help"); !strings.Contains(got.out, "demo ") || strings.Contains(got.out, "demo-worker") {

@@ -8,7 +8,7 @@ import (
 	"github.com/fencepost-pg/fencepost/bench/compare/report"
 )
 
-// RunComparing is Run, with another comparison in the place of the real one.
+// RunComparing is Run with another comparison in place of the real one.
 func RunComparing(
 	ctx context.Context,
 	args []string,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// golden compares what a command printed with a file in testdata. What differs from run to run is replaced first.
+// golden compares what a command printed with a file in testdata. Parts that differ from run to run are replaced first.
 func golden(t *testing.T, name string, got result, own ...string) {
 	t.Helper()
 	text := "status " + string(rune('0'+got.status/10)) + string(rune('0'+got.status%10)) + "\n" + got.out

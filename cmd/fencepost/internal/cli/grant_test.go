@@ -9,7 +9,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// Each kind of role gets what it needs, and not what the others need.
+// Each kind of role gets the rights that it needs, and none that only the others need.
 func TestGrantGivesEachKindOfRoleItsPart(t *testing.T) {
 	t.Parallel()
 	const (
@@ -44,7 +44,7 @@ func TestGrantGivesEachKindOfRoleItsPart(t *testing.T) {
 	}
 }
 
-// If one role does not exist, no role is granted anything, and the error is no other one.
+// If one role does not exist, no role is granted anything, and the error says exactly that.
 func TestGrantIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	address := testenv.Database(t)

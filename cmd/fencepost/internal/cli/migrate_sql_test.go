@@ -23,7 +23,7 @@ import (
 	"github.com/fencepost-pg/fencepost/migrations"
 )
 
-// tool runs the files of a folder, as its users would have it do.
+// tool runs the files of a folder in the way that it does for its users.
 type tool struct {
 	up, down func(t *testing.T, url, dir string)
 }
@@ -133,7 +133,7 @@ func inTransaction(t *testing.T, url string, texts ...string) {
 	}
 }
 
-// send sends what stands between two lines of each file, as it is and in a transaction.
+// send sends the text between two lines of each file, unchanged and in a transaction.
 func send(pattern, after, before string, backwards bool) func(*testing.T, string, string) {
 	return func(t *testing.T, url, dir string) {
 		t.Helper()
@@ -149,7 +149,7 @@ func send(pattern, after, before string, backwards bool) func(*testing.T, string
 	}
 }
 
-// contents returns the texts of the files that match, in the order of their names or against it.
+// contents returns the texts of the matching files, in the order of their names or in the reverse order.
 func contents(t *testing.T, dir, pattern string, backwards bool) (texts []string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -198,7 +198,8 @@ func states(t *testing.T, url string) string {
 	return strings.Join(list, " ")
 }
 
-// all returns the states of a database in which the migrations up to one have a state, and the rest are pending.
+// all returns the states of a database in which the migrations up to one have the given state, and the rest are
+// pending.
 func all(t *testing.T, state string, upTo int) string {
 	t.Helper()
 	names, err := fs.Glob(migrations.FS(), "sql/*.sql")
@@ -215,7 +216,7 @@ func all(t *testing.T, state string, upTo int) string {
 // every is more than there are.
 const every = 1000
 
-// schema returns what stands in the schema fencepost, with its rights and comments.
+// schema describes the objects of the schema fencepost, with their rights and comments.
 func schema(t *testing.T, url string) string {
 	t.Helper()
 	var lines []string
@@ -236,7 +237,7 @@ func mustRun(t *testing.T, args ...string) string {
 	return got.out
 }
 
-// What another tool has applied, migrate up and status know as applied, and the schema is the same.
+// migrate up and status recognise migrations that another tool has applied, and the schema is the same.
 func TestADatabaseThatAnotherToolMigratedIsKnown(t *testing.T) {
 	t.Parallel()
 	ours := testenv.EmptyDatabase(t)
@@ -270,7 +271,7 @@ func TestADatabaseThatAnotherToolMigratedIsKnown(t *testing.T) {
 	}
 }
 
-// What migrate up has applied, the files of another tool leave as it is, and so on the way down.
+// Files that another tool runs change nothing that migrate up has applied. The same holds for the way down.
 func TestFilesDoNothingInADatabaseThatUpMigrated(t *testing.T) {
 	t.Parallel()
 	for name, by := range tools {

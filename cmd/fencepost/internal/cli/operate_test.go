@@ -18,7 +18,7 @@ import (
 	"github.com/fencepost-pg/fencepost/token"
 )
 
-// own are the texts of a place that a golden file cannot know.
+// own returns the texts of a place that a golden file cannot contain.
 func (p *place) own() []string {
 	config, err := pgx.ParseConfig(p.database)
 	if err != nil {
@@ -28,7 +28,7 @@ func (p *place) own() []string {
 		",", ", USER,", config.Database, "DB"}
 }
 
-// golden runs a command on the place and compares what it prints. No nonce may be in it.
+// golden runs a command on the place and compares its output, which must not contain a nonce.
 func (p *place) golden(name, command string, secrets ...*fencepost.Lease) result {
 	p.t.Helper()
 	got := run(p.t, p.with(command)...)
@@ -43,7 +43,7 @@ func (p *place) golden(name, command string, secrets ...*fencepost.Lease) result
 	return got
 }
 
-// wait has somebody wait for a lease, and returns once the queue has it.
+// wait starts a waiter for a lease, and returns once it is in the queue.
 func (p *place) wait(resource, label string) (granted <-chan *fencepost.Lease) {
 	p.t.Helper()
 	c := make(chan *fencepost.Lease, 1)
@@ -69,7 +69,7 @@ func (p *place) wait(resource, label string) (granted <-chan *fencepost.Lease) {
 	return c
 }
 
-// overtake raises a fence past Redis, as a worker of another Redis would.
+// overtake raises a fence without Redis, as a worker of another Redis would.
 func (p *place) overtake(resource string, tok token.Token, label string) {
 	p.t.Helper()
 	conn, err := p.pool.Acquire(p.t.Context())
@@ -83,7 +83,7 @@ func (p *place) overtake(resource string, tok token.Token, label string) {
 	}
 }
 
-// enter opens a transaction under a lease until the test ends. Its last statement spells a nonce.
+// enter opens a transaction under a lease until the test ends. Its last statement contains a nonce.
 func (p *place) enter(l *fencepost.Lease) {
 	p.t.Helper()
 	conn, err := pgx.Connect(p.t.Context(), p.database)
@@ -157,7 +157,7 @@ func TestLeaseHandoverRefusesTheOldHolder(t *testing.T) {
 	}
 }
 
-// The control: a lease that is freed by hand alone leaves its holder a claim that is good.
+// The control: if a lease is freed by hand alone, its holder keeps a valid claim.
 func TestLeaseHandoverRefusesTheOldHolderControl_DeletingTheKeyDoesNot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -181,7 +181,7 @@ func TestLeaseRelease(t *testing.T) {
 	if got := p.acquire("r", "host-b/2"); got.Token() != 3 {
 		t.Errorf("the next token is %d", got.Token())
 	}
-	// One that was overtaken may be freed without force: it protects nothing any more.
+	// A lease that was overtaken may be freed without force, because it no longer protects anything.
 	p.overtake("r", 9, "host-c/3")
 	p.golden("release_overtaken", "lease release r")
 	p.rdb.Set(t.Context(), "fencepost:"+p.namespace+":{r}:lease", "hello", time.Minute)
@@ -260,7 +260,7 @@ func TestLedger(t *testing.T) {
 	p.golden("ledger_purge_json", "ledger purge --age 24h --json")
 }
 
-// After Redis lost its data, the counters stand above the fences again, and the next grant is not refused.
+// After Redis lost its data, the command raises the counters above the fences, and the next grant is not refused.
 func TestReseed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -278,7 +278,7 @@ func TestReseed(t *testing.T) {
 	}
 }
 
-// An operator sees everything with the rights of an operator alone, and an application's role nothing.
+// A role with an operator's rights sees everything, and an application's role sees nothing.
 func TestOperatorsNeedOneGrant(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// oddTable is a table whose names have everything that a name may have, also in the command line's spelling.
+// oddTable is a table whose names contain every character that is allowed, also as the command line spells them.
 const (
 	oddTable    = `"Sh op"."in""v.o'i\ce"`
 	oddDeclared = oddTable + `=in'v\oice:{the "id"}`
@@ -64,7 +64,7 @@ func check(t *testing.T, url, level string, tables ...string) string {
 	return got.out
 }
 
-// The levels one after the other, each by the tool that migrates the application's tables, and the way back.
+// The levels are applied one after the other, each by the tool that migrates the application's tables, and then undone.
 func TestProtectWritesMigrationsForEachLevel(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"plain", "goose", "golang-migrate"} {
@@ -167,7 +167,7 @@ func TestTheWayDownKeepsTokens(t *testing.T) {
 	gooseDown(t, url, dir)
 }
 
-// --apply does the same at once, and again without harm.
+// --apply does the same at once, and may be repeated without harm.
 func TestProtectApplies(t *testing.T) {
 	t.Parallel()
 	url := testenv.Database(t)
@@ -196,7 +196,7 @@ func TestProtectApplies(t *testing.T) {
 	}
 }
 
-// Each way in which a table may not be as declared is found, by a role that may only look.
+// A role that may only read finds every way in which a table can differ from its declaration.
 func TestProtectCheckFindsWhatDiffers(t *testing.T) {
 	t.Parallel()
 	url := testenv.Database(t)
@@ -243,7 +243,8 @@ func TestProtectCheckFindsWhatDiffers(t *testing.T) {
 	}
 }
 
-// What keeps the check from looking is not a difference: a pipeline can tell, and the error says what mends it.
+// If the check cannot be made, that is not a difference: the status tells a pipeline so, and the error names the
+// remedy.
 func TestProtectCheckSaysWhatKeepsItFromLooking(t *testing.T) {
 	t.Parallel()
 	check := func(url string) result {

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/cli.md, docs/fencepost.1 and the golden files")
 
-// The documents about the command line say what the commands say.
+// The documents about the command line agree with the commands' own help.
 func TestTheReferenceIsCurrent(t *testing.T) {
 	for format, path := range map[string]string{
 		"markdown": "../../../../docs/cli.md",
@@ -33,7 +33,7 @@ func TestTheReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// Every command of --help has its place in both documents, with each flag of its own --help.
+// Both documents have every command of --help, with each flag of that command's --help.
 func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	page, man := mustRun(t, "reference"), strings.ReplaceAll(mustRun(t, "reference", "--format=man"), `\-`, "-")

@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// Two hosts, one run: whichever comes second finds the key, before or after it has waited for the first.
+// Two hosts, one run: the second one finds the key, before or after it has waited for the first.
 func TestRunOnceOnTwoHosts(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -59,7 +59,7 @@ func TestRunOnceEntersNothingUnlessItEndedWell(t *testing.T) {
 	if got := run(t, p.with("run -r x --once k --", "false")...); got.status != 1 {
 		t.Errorf("%+v", got)
 	}
-	// The program is overtaken in the database alone: its lease in Redis still stands.
+	// The program is overtaken in the database alone: its lease in Redis remains.
 	cmd, errOut, in := p.start(p.with("run -r x --once k --", "sh", "-c", "echo; cat >/dev/null")...)
 	p.overtake("x", 100, "operator")
 	_ = in.Close() // which ends the program
@@ -73,7 +73,7 @@ func TestRunOnceEntersNothingUnlessItEndedWell(t *testing.T) {
 	}
 }
 
-// A key that a program has used for work of its own is no run of this command.
+// A key that a program has used for its own work does not count as a run of this command.
 func TestRunOnceRefusesAKeyOfOtherWork(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -50,7 +50,7 @@ func (p *place) flags() []string {
 	return []string{"--database=" + p.database, "--redis=" + testenv.RedisURL(p.t), "--namespace=" + p.namespace}
 }
 
-// with returns a command line on the place: the command, the flags, and what follows.
+// with returns a command line for the place: the command, the flags, and the rest.
 func (p *place) with(command string, rest ...string) []string {
 	words := strings.Fields(command)
 	at := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") })
@@ -159,7 +159,7 @@ func TestRunNeedsItsServers(t *testing.T) {
 	}
 }
 
-// A program that does not end by itself is ended when its lease is: another could work already.
+// A program that does not end by itself is ended with its lease, because another holder may work already.
 func TestRunEndsTheProgramIfTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// What decides whether the work may be done again comes before what happened to the lease.
+// The outcome that decides whether the work may be repeated comes before what happened to the lease.
 func TestStatusOfAnError(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -40,7 +40,7 @@ func verdicts(t *testing.T, opts *conformance.Options) map[string]conformance.Re
 	return all
 }
 
-// want compares verdicts with those expected of some checks, and all others with one.
+// want compares the verdicts of some checks with those given, and those of all others with one verdict.
 func want(
 	t *testing.T,
 	got map[string]conformance.Result,
@@ -64,7 +64,7 @@ func want(
 	}
 }
 
-// wantWhy looks for words in the reason of a verdict.
+// wantWhy requires words in the reason of a verdict.
 func wantWhy(t *testing.T, got map[string]conformance.Result, name string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -74,7 +74,7 @@ func wantWhy(t *testing.T, got map[string]conformance.Result, name string, words
 	}
 }
 
-// wantNoTrace looks for what a run may have left in a database.
+// wantNoTrace checks that a run has left nothing in a database.
 func wantNoTrace(t *testing.T, url string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

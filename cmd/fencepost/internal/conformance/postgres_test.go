@@ -54,7 +54,7 @@ func TestRunsAtTheSameTimeHold(t *testing.T) {
 	wantNoTrace(t, url)
 }
 
-// Each experiment finds out: with something taken out of the library's SQL, its check fails.
+// Each experiment can fail: if a part of the library's SQL is removed, its check fails.
 func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -111,8 +111,8 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 	}
 }
 
-// A table whose UPDATE finds its rows by the snapshot and does not look at them again once it has waited.
-// PostgreSQL has none, but a view can be made such.
+// This is a table whose UPDATE finds its rows by the snapshot and does not check them again after a wait. PostgreSQL
+// has no such tables, but a view can behave like one.
 func TestControl_AnUpdateThatDoesNotLookAgain(t *testing.T) {
 	t.Parallel()
 	const view = `
@@ -140,7 +140,7 @@ func TestControl_AnUpdateThatDoesNotLookAgain(t *testing.T) {
 	wantNoTrace(t, url)
 }
 
-// A server whose advisory locks lock nothing, as there have been that speak PostgreSQL's protocol.
+// This is a server whose advisory locks lock nothing. Some servers that speak PostgreSQL's protocol were like that.
 func TestControl_AdvisoryLocksThatLockNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnPostgres(t, "-c", "allow_system_table_mods=on")
@@ -191,7 +191,7 @@ func emptyWith(name, value string) func(t *testing.T) string {
 	}
 }
 
-// speakingASCII is the address of a SQL_ASCII database for a client that does not say what it sends.
+// speakingASCII is the address of a SQL_ASCII database for a client that does not declare its encoding.
 func speakingASCII(t *testing.T) string {
 	t.Helper()
 	return with(t, testenv.EncodedDatabase(t, "SQL_ASCII"), "client_encoding", "SQL_ASCII")
@@ -269,7 +269,7 @@ func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 	}
 }
 
-// In a database that is not UTF-8 all holds once the client says what it sends.
+// In a database that is not UTF-8, every check passes once the client declares its encoding.
 func TestASQLASCIIDatabaseHoldsForAClientThatSpeaksUTF8(t *testing.T) {
 	t.Parallel()
 	url := testenv.EncodedDatabase(t, "SQL_ASCII")
@@ -304,7 +304,8 @@ func TestAStandbyIsFound(t *testing.T) {
 	wantWhy(t, got, "primary", "standby")
 }
 
-// Behind a pooler all holds but what no pooler can serve, and that fails nobody who does without.
+// Behind a pooler every check passes except those that no pooler can pass. These do not fail the run, because a user
+// can do without them.
 func TestBehindAPoolerOnlySessionLocksAreLeftOut(t *testing.T) {
 	t.Parallel()
 	url := testenv.EmptyDatabase(t)

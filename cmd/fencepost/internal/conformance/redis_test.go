@@ -37,7 +37,7 @@ func TestAClusterHolds(t *testing.T) {
 	want(t, got, conformance.OK, some)
 }
 
-// The user that the documentation describes is enough, WAIT apart.
+// The user that the documentation describes has enough rights, except for WAIT.
 func TestTheDocumentedUserIsEnough(t *testing.T) {
 	t.Parallel()
 	server := testenv.OwnRedis(t)
@@ -76,7 +76,7 @@ func as(t *testing.T, addr string, further []string) *redis.Client {
 	return client
 }
 
-// What a server or a user may lack is found, and named by the server's own words.
+// A feature or right that is missing is found, and named in the server's own words.
 func TestWhatMakesARedisUnfitIsFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/demo"
 )
 
-// C01 with a real process and a real SIGSTOP: both ends, and nothing left behind.
+// C01 with a real process and a real SIGSTOP: both endings, and nothing is left behind.
 func TestCase01_BothPlaysEndAsTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -74,7 +74,7 @@ func (b *bundle) wantAStoppedPastItsTTL(t *testing.T) {
 			}
 		}
 		got := strings.Join(order, ", ")
-		// B need not wait where its start took longer than A's lease lasted.
+		// B need not wait if its start took longer than A's lease lasted.
 		const want = `^A starts, A has, A reads, A STOPPED, B starts, (B waits, )?B has, B reads, B writes, B gives, ` +
 			`A RESUMED, A writes, A looks$`
 		if !regexp.MustCompile(want).MatchString(got) {
@@ -83,7 +83,7 @@ func (b *bundle) wantAStoppedPastItsTTL(t *testing.T) {
 	}
 }
 
-// wantTimeline looks for what a person must be able to see.
+// wantTimeline checks what a person must be able to see.
 func wantTimeline(t *testing.T, text string) {
 	t.Helper()
 	for _, line := range strings.Split(text, "\n") {
@@ -111,8 +111,8 @@ func wantTimeline(t *testing.T, text string) {
 	}
 }
 
-// The control: without the mechanism the demo fails. So it does where the mechanism is where it should not
-// be, since then it shows nothing.
+// The control: without the mechanism the demo fails. It also fails if the mechanism is in the run that should be
+// without it, because then it shows nothing.
 func TestABrokenFenceIsNoticed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ unfenced, fenced, want string }{
@@ -134,7 +134,7 @@ func TestABrokenFenceIsNoticed(t *testing.T) {
 	}
 }
 
-// Every way in which an end can differ from the story is noticed.
+// Every ending that differs from the story is noticed.
 func TestCheckComparesEverything(t *testing.T) {
 	t.Parallel()
 	told := func() demo.Result {
@@ -172,7 +172,7 @@ func TestCheckComparesEverything(t *testing.T) {
 	}
 }
 
-// C28 and the promise to scripts: tokens are strings, and an end has these fields and no others.
+// C28 and the promise to scripts: tokens are strings, and the result has these fields and no others.
 func TestCase28_ResultInJSON(t *testing.T) {
 	t.Parallel()
 	const high = 1<<53 + 1
@@ -218,7 +218,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// A program whose main does not know the worker would start itself without end.
+// A program whose main does not know the worker command would start itself again and again.
 func TestAWorkerDoesNotDirect(t *testing.T) {
 	t.Setenv(demo.WorkerEnv, "1")
 	b := setup(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// What this binary is to be when it is started again, as its first argument.
+// The first argument says what this binary is when it is started again.
 const (
 	beWorker   = "demo-worker"
 	beDirector = "demo-director" // with Options in JSON as its second argument
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// direct is a director that writes down what happens, to be killed.
+// direct is a director that reports its events and is meant to be killed.
 func direct() {
 	var o demo.Options
 	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
@@ -86,7 +86,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// uniqueName is one that no other test has, on a server that may be shared.
+// uniqueName returns a name that no other test has, on a server that may be shared.
 func uniqueName(t *testing.T) string {
 	t.Helper()
 	return strings.ToLower(strings.Trim(testenv.Prefix(t)[len("fencepost-test-"):], ":-"))
@@ -99,7 +99,7 @@ func (b *bundle) watch(kind demo.Kind, e demo.Event) {
 	b.events = append(b.events, e)
 }
 
-// when calls fn at the first event that has text in it.
+// when calls fn at the first event whose text contains the given text.
 func (b *bundle) when(text string, fn func()) {
 	done := false
 	b.opts.Watch = func(kind demo.Kind, e demo.Event) {
@@ -111,7 +111,7 @@ func (b *bundle) when(text string, fn func()) {
 	}
 }
 
-// pids are the processes that have entered the stage.
+// pids returns the processes that have been started.
 func (b *bundle) pids(t *testing.T) []int {
 	t.Helper()
 	b.mu.Lock()
@@ -140,8 +140,8 @@ func pidOf(t *testing.T, e demo.Event) (int, bool) {
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// wantNothingLeft looks for processes, databases and keys of the demo; at least so many processes must
-// have been there.
+// wantNothingLeft checks that no process, database or key of the demo is left, and that at least a number of processes
+// had been started.
 func (b *bundle) wantNothingLeft(t *testing.T, processes int) {
 	t.Helper()
 	pids := b.pids(t)

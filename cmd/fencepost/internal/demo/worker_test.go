@@ -18,7 +18,7 @@ import (
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
 
-// A director that is killed cannot end its workers, and a stopped one cannot notice: the kernel ends it.
+// A director that is killed cannot end its workers, and a stopped worker cannot notice that: the kernel ends it.
 func TestAKilledDirectorLeavesNoWorker(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"STOPPED", "waits"} {
@@ -73,8 +73,8 @@ func startDirector(t *testing.T, o demo.Options) (*exec.Cmd, *json.Decoder) {
 	return cmd, json.NewDecoder(out)
 }
 
-// waitUntilGone waits for a process that is not our child, for which there is no better way than to
-// look. One that nobody has waited for yet counts as gone.
+// waitUntilGone waits for a process that is not our child, so it can only poll. A process that nobody has waited for
+// counts as gone.
 func waitUntilGone(t *testing.T, pid int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -94,7 +94,8 @@ func isZombie(pid int) bool {
 	return err == nil && strings.Contains(string(status), "\nState:\tZ")
 }
 
-// Workers that do not do their part end the demo with an error that says which and how, in bounded time.
+// A worker that does not do its part ends the demo within bounded time, with an error that names the worker and the
+// fault.
 func TestWorkersThatFail(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -135,8 +136,8 @@ func TestWorkersThatFail(t *testing.T) {
 	})
 }
 
-// A worker that dies while it is stopped is missed: while the director waits, or, where the kernel is slow to say
-// so, at its cue.
+// If a worker dies while it is stopped, the director notices: while it waits or, if the kernel reports it late, when
+// the worker is next needed.
 func TestAStoppedWorkerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,7 +154,7 @@ func TestAStoppedWorkerThatIsKilled(t *testing.T) {
 	b.wantNothingLeft(t, 2)
 }
 
-// A worker whose director is gone works for nobody: it does not write.
+// A worker whose director is gone does not write.
 func TestAWorkerWithoutDirectorEnds(t *testing.T) {
 	t.Parallel()
 	pool := testenv.Pool(t)

@@ -2,7 +2,7 @@ package servers
 
 import "testing"
 
-// A service's own address may have settings of its pool, and PostgreSQL knows none of them.
+// An address of the service may contain settings of its pool, which PostgreSQL does not know.
 func TestSettingsOfAPoolAreNotSent(t *testing.T) {
 	t.Parallel()
 	config, err := PostgresConfig("postgres://u@h/d?pool_max_conns=1&search_path=x")

@@ -19,7 +19,7 @@ var (
 	}
 )
 
-// A new file is numbered as its tool numbers, after the last one that is there.
+// A new file gets the number that its tool would give it, after the last existing one.
 func TestFilesFollowThoseThatAreThere(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -63,7 +63,7 @@ func TestFilesFollowThoseThatAreThere(t *testing.T) {
 	}
 }
 
-// What a file of the folder has done already is not written again, under whatever name and number it stands there.
+// A change that a file of the folder already makes is not written again, whatever name and number that file has.
 func TestAStepThatIsThereIsLeftOut(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
