@@ -50,7 +50,8 @@ func TestTheFenceHoldsWhereALockLosesUpdates(t *testing.T) {
 	t.Parallel()
 	lab := openLab(t)
 	o := cell.Options{
-		Workload: load.Register, Faults: "pause,kill,redis-flush", Seed: 1, Duration: 4 * time.Second, Within: 5 * time.Second,
+		Workload: load.Register, Faults: "pause,kill,redis-flush", Seed: 1,
+		Duration: 4 * time.Second, Within: 5 * time.Second,
 	}
 	o.Mode = load.Redis
 	r, _ := run(t, lab, o)

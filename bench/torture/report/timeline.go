@@ -27,8 +27,8 @@ const around = 300 * time.Millisecond
 // mostBars is how many operations a picture has, the last ones: more would not be readable.
 const mostBars = 60
 
-// Timeline draws what led to a broken promise, as SVG: the operations on its row around those that show it, one lane for
-// each worker's thread, and the faults. It returns nil for a verdict that names no operation.
+// Timeline draws what led to a broken promise, as SVG: the operations on its row around those that show it, one lane
+// for each worker's thread, and the faults. It returns nil for a verdict that names no operation.
 func Timeline(h *history.History, v *check.Verdict) []byte {
 	ops := concerned(h, v)
 	if len(ops) == 0 {
@@ -128,7 +128,8 @@ func (p *picture) faults(h *history.History, height int) {
 		}
 		x, width := p.x(f.Began), max(p.x(f.Healed)-p.x(f.Began), 2)
 		p.add(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#e8e8e8"/>`, x, headHeight, width, height-headHeight)
-		p.add(`<text x="%.1f" y="%d" fill="#555555">%s %s</text>`, x+2, headHeight+barHeight, escape(f.Name), escape(f.Target))
+		p.add(`<text x="%.1f" y="%d" fill="#555555">%s %s</text>`, x+2, headHeight+barHeight,
+			escape(f.Name), escape(f.Target))
 	}
 }
 
