@@ -44,7 +44,7 @@ test-examples: ## test the examples that are modules of their own
 	@set -e; for file in $(EXAMPLES); do cd $(CURDIR)/$$(dirname $$file); go test -race -count=1 -timeout=5m ./... $(ARGS); done
 
 .PHONY: test-browser
-test-browser: ## open the page of the comparison in headless Chromium
+test-browser: ## open the pages of the comparison and of fencepost serve in headless Chromium
 	@cd $(BROWSER) && go test -race -count=1 -timeout=5m ./... $(ARGS)
 
 .PHONY: lint

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -86,6 +87,7 @@ func findBrowser(t *testing.T) string {
 
 // watched keeps what the browser reports while a page is open.
 type watched struct {
+	own    []string // the beginnings of addresses that may be asked for
 	mu     sync.Mutex
 	faults []string
 }
@@ -99,7 +101,9 @@ func (w *watched) event(page string, event any) {
 	case *log.EventEntryAdded:
 		w.add("log: %s", e.Entry.Text)
 	case *network.EventRequestWillBeSent:
-		if url := e.Request.URL; url != page && !strings.HasPrefix(url, "data:") {
+		url := e.Request.URL
+		own := slices.ContainsFunc(w.own, func(begin string) bool { return strings.HasPrefix(url, begin) })
+		if url != page && !own && !strings.HasPrefix(url, "data:") {
 			w.add("request: %s", url)
 		}
 	}
@@ -117,12 +121,12 @@ func (w *watched) all() []string {
 	return w.faults
 }
 
-// look opens a page in a tab of its own.
-func look(browser context.Context, t *testing.T, page string, s screen) seen {
+// look opens a page in a tab of its own. It may ask for addresses that begin with one of own, and for no others.
+func look(browser context.Context, t *testing.T, page string, s screen, own ...string) seen {
 	t.Helper()
 	tab, closeTab := chromedp.NewContext(browser)
 	defer closeTab()
-	var w watched
+	w := watched{own: own}
 	must(t, chromedp.Listen(tab, func(event any) { w.event(page, event) }))
 	call(tab, t, network.Enable, network.EnableParams{})
 	call(tab, t, log.Enable, cdp.Empty{})

@@ -12,7 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
+	"os"
 	"strings"
 	"syscall"
 
@@ -21,8 +21,11 @@ import (
 
 // commands is the command line. A new command is one more field.
 type commands struct {
+	Settings settingsFlag `env:"FENCEPOST_SETTINGS" placeholder:"FILE" help:"A file of settings, lines NAME=VALUE with the names of the environment's variables, which come first."`
+
 	demoCommands
 	compareCommands
+	completionCommands
 	Conformance conformanceCommand `cmd:"" help:"Find out by experiment whether a PostgreSQL and a Redis do what the library rests on."`
 	Fence       fenceCommand       `cmd:"" help:"List the fences: which token counts for each resource."`
 	Grant       grantCommand       `cmd:"" help:"Grant roles what they need: an application's, an operator's, or that of an owner of tables."`
@@ -33,6 +36,8 @@ type commands struct {
 	Reference   referenceCommand   `cmd:"" hidden:"" help:"Print the documents about this program."`
 	Reseed      reseedCommand      `cmd:"" help:"Raise the counters in Redis to the fences."`
 	Run         runCommand         `cmd:"" help:"Run a program under a lease, as flock or consul lock do."`
+	Serve       serveCommand       `cmd:"" help:"Serve a read-only page of the leases and metrics, on this machine's own address."`
+	Top         topCommand         `cmd:"" help:"Show the leases as a live page: held, waited for, overtaken, and how they change hands."`
 	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
 	Why         whyCommand         `cmd:"" help:"Say why a worker with a token is refused: who overtook it, and when."`
 }
@@ -57,7 +62,7 @@ func run(ctx context.Context, c *commands, args []string, std *streams) int {
 		return exitOK
 	}
 
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	selected.BindTo(ctx, (*context.Context)(nil))
 	if err := selected.Run(std); err != nil {
@@ -70,16 +75,24 @@ func run(ctx context.Context, c *commands, args []string, std *streams) int {
 // parse returns the command that args select, or nil if they ask for help.
 func parse(c *commands, args []string, std *streams) (*kong.Context, error) {
 	var helped bool
+	settings := &settingsFile{}
 	parser, err := kong.New(c,
 		kong.Name("fencepost"),
 		kong.Description(description),
 		kong.Writers(std.out, std.err),
 		compareNames(),
+		kong.Bind(settings),
+		kong.Resolvers(settings),
 		// kong would exit once it has printed help, but only main may exit.
 		kong.Exit(func(int) { helped = true }),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("build the command line: %w", err)
+	}
+	if path := os.Getenv(settingsVariable); path != "" {
+		if err := errors.Join(settings.read(path), settings.check(parser.Model)); err != nil {
+			return nil, err
+		}
 	}
 	selected, err := parser.Parse(args)
 	if helped {

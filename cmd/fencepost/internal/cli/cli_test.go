@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/cli"
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/servers"
 	"github.com/fencepost-pg/fencepost/internal/services"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
@@ -22,6 +23,7 @@ const beProgram = "FENCEPOST_TEST_PROGRAM"
 func TestMain(m *testing.M) {
 	services.RunHostIfAsked()
 	if os.Getenv(beProgram) != "" {
+		servers.QuietRedis() // as main does
 		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	testenv.Main(m)

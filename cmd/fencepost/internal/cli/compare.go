@@ -52,7 +52,12 @@ func (*compareCommand) Help() string {
 	return `It takes less than ten minutes on two cores, and less than 90 seconds with --quick. PostgreSQL and Redis ` +
 		`are started for it and stopped again, as it kills, stops and cuts them off: by a Docker engine that answers, or ` +
 		`else from installed postgres and redis-server or valkey-server programs; $FENCEPOST_SERVICES=docker or local ` +
-		`forces one. Progress goes to standard error. Exit status 0: the run was carried out, whatever it found.`
+		`forces one. Progress goes to standard error. Exit status 0: the run was carried out, whatever it found.
+
+Examples:
+
+  fencepost compare --quick
+  fencepost compare --html comparison.html`
 }
 
 // Validate refuses values with which no run is possible.

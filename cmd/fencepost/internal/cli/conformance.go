@@ -24,7 +24,11 @@ func (*conformanceCommand) Help() string {
 	return `It tries on the servers given what the library rests on, one thing after the other, and prints a line for ` +
 		`each: ok, failed, or not tried. It needs no migrations, but the right to make schemas. All that it makes has a ` +
 		`name of its own, and is removed at the end. Exit status 0: all of it holds. What one part of the library alone ` +
-		`needs may be left untried.`
+		`needs may be left untried.
+
+Example:
+
+  fencepost conformance --database "$DATABASE_URL" --redis "$REDIS_URL"`
 }
 
 // Validate refuses a run that has no server to check.

@@ -25,7 +25,12 @@ type demoCommand struct {
 func (*demoCommand) Help() string {
 	return `It takes the first of: servers at $FENCEPOST_POSTGRES_URL and $FENCEPOST_REDIS_URL; a Docker engine that ` +
 		`answers; installed postgres and redis-server or valkey-server programs. $FENCEPOST_SERVICES=url, docker or local ` +
-		`forces one. What it starts or creates it also removes. Exit status 0: both plays ended as told.`
+		`forces one. What it starts or creates it also removes. Exit status 0: both plays ended as told.
+
+Examples:
+
+  fencepost demo
+  FENCEPOST_SERVICES=local fencepost demo --json`
 }
 
 // demoResult is what demo --json prints.

@@ -46,6 +46,16 @@ Example:
   fencepost fence ls --namespace billing --after invoice:2026-11`
 }
 
+// Help has an example.
+func (*fenceShow) Help() string {
+	return `It needs no Redis. Transactions that are open under the fence, or wait to claim, are shown with pid and ` +
+		`last statement where rights allow.
+
+Example:
+
+  fencepost fence show invoice:2026-11 --namespace billing`
+}
+
 // Run lists fences.
 func (c *fenceLs) Run(ctx context.Context, std *streams) error {
 	return onDatabase(ctx, c.databaseFlags, c.namespaceFlags, func(site *operate.Site) error {

@@ -15,6 +15,7 @@ type leaseCommand struct {
 	Ls       leaseLs       `cmd:"" help:"List the leases that are held, with their fences."`
 	Show     leaseShow     `cmd:"" help:"Show a lease, its fence and the transactions that are open under it."`
 	Release  leaseRelease  `cmd:"" help:"Take a lease away from a holder that was overtaken, or with --force from any."`
+	Watch    leaseWatch    `cmd:"" help:"Follow leases: one line per change of holder, token, queue or fence."`
 	Handover leaseHandover `cmd:"" help:"Take a lease away from its holder and give it to the first that waits for it."`
 }
 

@@ -21,6 +21,7 @@ type ledgerLs struct {
 	namespaceFlags
 	jsonFlag
 	Before time.Time `placeholder:"TIME" help:"Only keys done before this time (2026-11-30T02:00:00Z)."`
+	After  string    `placeholder:"KEY" help:"With --before: also the keys done at that very time that come after this one by name."`
 	Limit  int       `default:"100" help:"How many at most (default: ${default})."`
 }
 
@@ -43,7 +44,21 @@ func (c *ledgerLs) Validate() error {
 	if err := checkLimit(c.Limit); err != nil {
 		return err
 	}
+	if c.After != "" && c.Before.IsZero() {
+		return errors.New("--after goes with --before: together they name the last key of a page")
+	}
 	return c.databaseFlags.Validate()
+}
+
+// Help has an example.
+func (*ledgerLs) Help() string {
+	return `It needs no Redis. Pages are read by time: begin the next page --before the last time and --after the ` +
+		`last key, as the end of a page says.
+
+Examples:
+
+  fencepost ledger ls --namespace billing --limit 10
+  fencepost ledger ls --before 2026-12-01T00:00:00Z`
 }
 
 // Validate refuses to forget keys that may be tried again.
@@ -77,7 +92,7 @@ func (c *ledgerLs) Run(ctx context.Context, std *streams) error {
 		before = time.Now().Add(24 * time.Hour) // the server's clock may be ahead
 	}
 	return onDatabase(ctx, c.databaseFlags, c.namespaceFlags, func(site *operate.Site) error {
-		keys, more, err := site.Keys(ctx, before, c.Limit)
+		keys, more, err := site.Keys(ctx, before, c.After, c.Limit)
 		if err != nil {
 			return err
 		}
@@ -94,8 +109,9 @@ func (c *ledgerLs) Run(ctx context.Context, std *streams) error {
 		for _, k := range keys {
 			rows = append(rows, []string{shown(k.Key), shown(k.Resource), when(k.DoneAt)})
 		}
-		last := keys[len(keys)-1].DoneAt.Format(time.RFC3339Nano)
-		return errors.Join(std.printTable(rows), std.printMore(more, "--before "+last))
+		last := keys[len(keys)-1]
+		next := fmt.Sprintf("--before %s --after %q", last.DoneAt.Format(time.RFC3339Nano), last.Key)
+		return errors.Join(std.printTable(rows), std.printMore(more, next))
 	})
 }
 

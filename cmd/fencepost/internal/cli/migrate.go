@@ -37,6 +37,36 @@ type migrateDown struct {
 	Force bool `help:"Drop them although they remember tokens. Workers still running, however stale, can write afterwards."`
 }
 
+// Help has an example.
+func (*migrateUp) Help() string {
+	return `Run it as the role that owns the schema, or will. With nothing pending it takes no lock, and repairs ` +
+		`rights that are missing or too wide.
+
+Example:
+
+  fencepost migrate up --database "$DATABASE_URL"`
+}
+
+// Help has an example.
+func (*migrateDown) Help() string {
+	return `The tokens that the fences remember are lost with them, so workers that are still running, however ` +
+		`stale, could write afterwards: stop them first.
+
+Example:
+
+  fencepost migrate down --yes`
+}
+
+// Help says how a script reads it.
+func (*migrateStatus) Help() string {
+	return `Exit status 3: migrations are pending. The role of an application may ask, so a pod can wait for a job ` +
+		`that migrates.
+
+Example:
+
+  until fencepost migrate status; do sleep 2; done`
+}
+
 // Validate requires --yes.
 func (c *migrateDown) Validate() error {
 	if err := c.migrateFlags.Validate(); err != nil {

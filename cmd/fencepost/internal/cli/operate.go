@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/board"
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/operate"
 )
 
@@ -69,18 +70,8 @@ func (s *streams) printMore(more bool, how string) error {
 	return s.printf("… there are more: %s\n", how)
 }
 
-// shown is a text from somebody else's hand, on one line and without control characters.
-func shown(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, text)
-}
+// shown is a text from somebody else's hand, on one line, without control characters and in its own direction.
+func shown(text string) string { return board.Shown(text) }
 
 // when prints a time.
 func when(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -37,16 +37,12 @@ func TestTheReferenceIsCurrent(t *testing.T) {
 func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	page, man := mustRun(t, "reference"), strings.ReplaceAll(mustRun(t, "reference", "--format=man"), `\-`, "-")
-	command := regexp.MustCompile(`(?m)^  (?:fencepost )?([a-z]+(?: [a-z]+)*)`)
-	_, list, _ := strings.Cut(mustRun(t, "--help"), "Commands:")
-	commands := command.FindAllStringSubmatch(list, -1)
-	if len(commands) < 8 {
-		t.Fatalf("--help has the commands %q: the test shows too little", commands)
-	}
-	for _, m := range commands {
-		words := strings.Fields(m[1])
-		_, section, found := strings.Cut(page, "\n## fencepost "+m[1]+"\n")
-		if !found || !strings.Contains(man, "\n.SS fencepost "+m[1]+"\n") {
+	_, own, _ := strings.Cut(mustRun(t, "--help"), "Flags:")
+	own, _, _ = strings.Cut(own, "Commands:")
+	for _, command := range commandsOf(t) {
+		words := strings.Fields(command)
+		_, section, found := strings.Cut(page, "\n## fencepost "+command+"\n")
+		if !found || !strings.Contains(man, "\n.SS fencepost "+command+"\n") {
 			t.Errorf("%q has no section", words)
 		}
 		section, _, _ = strings.Cut(section, "\n## ")
@@ -54,10 +50,15 @@ func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
 		_, flags, _ := strings.Cut(help, "Flags:")
 		name := regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--(?:\[no-\])?([a-z-]+)`)
 		for _, flag := range name.FindAllStringSubmatch(flags, -1) {
-			if flag[1] != "help" && (!strings.Contains(section, flag[1]) || !strings.Contains(man, flag[1])) {
+			// The flags of the program itself are those of each command, and are described once.
+			if !strings.Contains(own, "--"+flag[1]) && (!strings.Contains(section, flag[1]) || !strings.Contains(man, flag[1])) {
 				t.Errorf("%q: --%s is not in the reference", words, flag[1])
 			}
 		}
+	}
+	if head, _, _ := strings.Cut(page, "\n## fencepost compare\n"); !strings.Contains(head, "--settings") ||
+		!strings.Contains(man, "--settings") {
+		t.Error("the program's own flags are not in the reference")
 	}
 	// Nothing in the man page is a request that is not one of its own.
 	for line := range strings.Lines(man) {
@@ -65,4 +66,18 @@ func TestTheReferenceHasEveryCommandAndFlag(t *testing.T) {
 			t.Errorf("the man page has the request %q", line)
 		}
 	}
+}
+
+// commandsOf returns the commands of --help.
+func commandsOf(t *testing.T) (commands []string) {
+	t.Helper()
+	command := regexp.MustCompile(`(?m)^  (?:fencepost )?([a-z]+(?: [a-z]+)*)`)
+	_, list, _ := strings.Cut(mustRun(t, "--help"), "Commands:")
+	for _, m := range command.FindAllStringSubmatch(list, -1) {
+		commands = append(commands, m[1])
+	}
+	if len(commands) < 8 {
+		t.Fatalf("--help has the commands %q: the test shows too little", commands)
+	}
+	return commands
 }

@@ -62,7 +62,7 @@ func (c *runCommand) Run(ctx context.Context, std *streams) (err error) {
 	defer signal.Stop(signals)
 	s, err := c.open(ctx)
 	if err != nil {
-		return interruptedBy(signals, err)
+		return interruptedBy(ctx, err)
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	store, err := s.store(std, fencepost.Options{TTL: c.TTL, Label: c.Label})
@@ -71,36 +71,28 @@ func (c *runCommand) Run(ctx context.Context, std *streams) (err error) {
 	}
 	u := &underLease{runCommand: c, site: s, store: store, std: std, signals: signals}
 	if done, err := u.recorded(ctx); done || err != nil {
-		return interruptedBy(signals, err)
+		return interruptedBy(ctx, err)
 	}
 	lease, err := u.acquire(ctx)
 	if err != nil {
-		return interruptedBy(signals, err)
+		return interruptedBy(ctx, err)
 	}
 	err = u.work(ctx, lease)
-	released := lease.Release(ctx)
-	switch {
-	case released == nil:
-	case errors.Is(released, fencepost.ErrLost) && statusOf(err) == exitOK:
-		return released // it ended well, but not under the lease
-	case !errors.Is(released, fencepost.ErrLost):
-		std.complain(fmt.Errorf("the lease ends with its TTL: %w", released))
-	}
-	return err
+	return u.end(err, lease.Release(ctx))
 }
 
-// interruptedBy gives an error the status of the signal that led to it, if one did.
-func interruptedBy(signals <-chan os.Signal, err error) error {
-	if err == nil {
-		return nil
+// end returns how the run ended, after its lease has been released or could not be. A program that ended well, but not
+// under the lease, has failed. If its key was entered, PostgreSQL has said that the lease was good until then, and what
+// became of it afterwards changes nothing.
+func (u *underLease) end(err, released error) error {
+	switch {
+	case released == nil:
+	case errors.Is(released, fencepost.ErrLost) && err == nil && !u.entered:
+		return released
+	case !errors.Is(released, fencepost.ErrLost):
+		u.std.complain(fmt.Errorf("the lease ends with its TTL: %w", released))
 	}
-	select {
-	case sig := <-signals:
-		number, _ := sig.(syscall.Signal)
-		return &statusError{128 + int(number), err}
-	default:
-		return err
-	}
+	return err
 }
 
 // underLease is one run of a program under a lease.
@@ -110,6 +102,7 @@ type underLease struct {
 	store   *fencepost.Store
 	std     *streams
 	signals chan os.Signal
+	entered bool // the key, by this run or by another one
 }
 
 // acquire waits for the lease for as long as the flags say.
@@ -133,7 +126,10 @@ func (u *underLease) work(ctx context.Context, lease *fencepost.Lease) error {
 		return err // another run has ended while this one waited
 	}
 	if err := ctx.Err(); err != nil {
-		return interruptedBy(u.signals, err)
+		return interruptedBy(ctx, err)
+	}
+	if lost := lease.Err(); lost != nil {
+		return fmt.Errorf("the program was not run: %w", lost)
 	}
 	claim, err := json.Marshal(lease.Claim())
 	if err != nil {

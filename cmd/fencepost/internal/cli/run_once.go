@@ -45,7 +45,7 @@ func (u *underLease) recorded(ctx context.Context) (bool, error) {
 	_, found, err := pgledger.Look(ctx, u.site.pool, pgledger.Entry{
 		Namespace: u.Namespace, Key: u.Once, Resource: full, Request: sha256.Sum256(request),
 	})
-	if found {
+	if u.entered = found; found {
 		u.say("was not run: the ledger has the key %q", u.Once)
 	}
 	return found, err
@@ -70,5 +70,6 @@ func (u *underLease) record(ctx context.Context, lease *fencepost.Lease, began t
 	case done.Recorded:
 		return refused(errors.New("the program ended with status 0, but another run has entered the key meanwhile"))
 	}
+	u.entered = true
 	return nil
 }

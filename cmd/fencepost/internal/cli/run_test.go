@@ -30,6 +30,7 @@ import (
 type place struct {
 	t         *testing.T
 	database  string
+	redis     string
 	namespace string
 	pool      *pgxpool.Pool
 	rdb       redis.UniversalClient
@@ -40,14 +41,14 @@ func newPlace(t *testing.T) *place {
 	database := testenv.Database(t)
 	prefix := testenv.Prefix(t)
 	return &place{
-		t: t, database: database, namespace: strings.ReplaceAll(prefix, ":", "-"),
+		t: t, database: database, redis: testenv.RedisURL(t), namespace: strings.ReplaceAll(prefix, ":", "-"),
 		pool: testenv.PoolOn(t, database), rdb: testenv.Redis(t),
 	}
 }
 
 // flags are those that name the place.
 func (p *place) flags() []string {
-	return []string{"--database=" + p.database, "--redis=" + testenv.RedisURL(p.t), "--namespace=" + p.namespace}
+	return []string{"--database=" + p.database, "--redis=" + p.redis, "--namespace=" + p.namespace}
 }
 
 // with returns a command line for the place: the command, the flags, and the rest.

@@ -10,6 +10,13 @@ type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON object."`
 }
 
+// Help has an example.
+func (*versionCommand) Help() string {
+	return `Example:
+
+  fencepost version --json`
+}
+
 // version is what version --json prints. It leaves out fields that the build does not know.
 type version struct {
 	Version  string `json:"version"`
@@ -38,6 +45,15 @@ func (c *versionCommand) Run(_ context.Context, std *streams) error {
 		text += ")"
 	}
 	return std.printf("%s %s\n", text, v.Go)
+}
+
+// buildVersion is the version of this program, or nothing if the build does not know it.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return versionOf(info).Version
 }
 
 func versionOf(info *debug.BuildInfo) version {

@@ -20,10 +20,13 @@ type Key struct {
 const keyColumns = `SELECT key, resource, done_at FROM fencepost.keys WHERE namespace COLLATE "C" = $1 `
 
 // Keys returns up to limit keys of the namespace, the latest first, that were done before a time. more says that there
-// are others. Keys that were done at one moment may be split between two pages, and one of them left out.
-func (s *Site) Keys(ctx context.Context, before time.Time, limit int) (keys []Key, more bool, err error) {
-	rows, err := s.pool.Query(ctx, keyColumns+`AND done_at < $2 ORDER BY done_at DESC, key COLLATE "C" LIMIT $3`,
-		s.namespace, before, limit+1)
+// are others. Keys that were done at one moment come in the order of their names, and may be split between two pages:
+// with the last key of a page as after, the next one also has those of its moment that come after it.
+func (s *Site) Keys(ctx context.Context, before time.Time, after string, limit int) (keys []Key, more bool, err error) {
+	rows, err := s.pool.Query(ctx, keyColumns+`
+		AND done_at <= $2 AND (done_at < $2 OR $3 <> '' AND key COLLATE "C" > $3)
+		ORDER BY done_at DESC, key COLLATE "C" LIMIT $4`,
+		s.namespace, before, after, limit+1)
 	if keys, err = s.collectKeys(rows, err); err != nil {
 		return nil, false, dbError(ctx, "list keys", err)
 	}

@@ -48,17 +48,36 @@ func (s *Site) Look(ctx context.Context, resource string) (*Sight, error) {
 
 // Leases returns up to limit resources that somebody has a lease of. more says that there are others.
 func (s *Site) Leases(ctx context.Context, limit int) (sights []Sight, more bool, err error) {
-	var held []string
-	if s.redis != nil {
-		held, more, err = s.redis.Scan(ctx, limit)
-	} else {
-		held, more, err = s.lockedNames(ctx, limit)
-	}
-	if err != nil || len(held) == 0 {
+	held, more, err := s.names(ctx, "", limit)
+	if err != nil {
 		return nil, false, err
 	}
-	sights, err = s.look(ctx, held...)
+	sights, err = s.Sights(ctx, held...)
 	return sights, more, err
+}
+
+// Sights returns what both servers say about resources, without their open transactions. It asks nobody about none.
+func (s *Site) Sights(ctx context.Context, resources ...string) ([]Sight, error) {
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	return s.look(ctx, resources...)
+}
+
+// held reports whether somebody has the lease, or is about to.
+func (s Sight) held() bool { return s.Lease.Standing != lease.Free }
+
+// fenceToken is 0 if nobody has ever claimed.
+func (s Sight) fenceToken() token.Token {
+	if s.Fence == nil {
+		return 0
+	}
+	return s.Fence.Token
+}
+
+// Overtaken reports whether the fence is above the lease's token: what its holder writes is refused.
+func (s Sight) Overtaken() bool {
+	return s.held() && s.Lease.Token != 0 && s.fenceToken() > s.Lease.Token
 }
 
 // look returns what both servers say about resources. Redis is asked first, so that a fence that is below a lease's

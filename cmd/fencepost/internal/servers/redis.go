@@ -50,6 +50,16 @@ func OpenRedis(ctx context.Context, addresses []string) ([]redis.UniversalClient
 	return clients, nil
 }
 
+// QuietRedis keeps the client library's own log off standard error, for a whole process. What it says is also in the
+// errors that it returns, and there it would tear the page of a terminal.
+func QuietRedis() { redis.SetLogger(silent{}) }
+
+// silent is a logger of go-redis.
+type silent struct{}
+
+// Printf prints nothing.
+func (silent) Printf(context.Context, string, ...any) {}
+
 // CloseRedis closes clients.
 func CloseRedis(clients []redis.UniversalClient) error {
 	var err error
