@@ -60,18 +60,26 @@ func (s *Store) sortedNames(ctx context.Context, resources []string) ([]string, 
 	if len(resources) == 0 {
 		return nil, invalidf("no resource to acquire")
 	}
-	for _, resource := range resources {
-		full, err := s.qualify(resource)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.checkHeld(ctx, resource, full); err != nil {
-			return nil, err
-		}
+	if err := s.checkNames(ctx, resources); err != nil {
+		return nil, err
 	}
 	sorted := slices.Clone(resources)
 	slices.Sort(sorted)
 	return slices.Compact(sorted), nil
+}
+
+// checkNames refuses resources that cannot be acquired.
+func (s *Store) checkNames(ctx context.Context, resources []string) error {
+	for _, resource := range resources {
+		full, err := s.qualify(resource)
+		if err != nil {
+			return err
+		}
+		if err := s.checkHeld(ctx, resource, full); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // giveBack releases the leases, the last acquired first, and returns why.

@@ -204,9 +204,11 @@ func (s *Store) regressed(ctx context.Context, l *Lease, tok, fence Token, floor
 	}
 }
 
-// hooks returns the hooks of leases in Redis for the events that come from the background.
-func hooks(e Events) lease.Hooks {
-	var h lease.Hooks
+// hooks returns the hooks of leases in Redis: for what ends with a lease, and for the events that come from the
+// background.
+func (s *Store) hooks() lease.Hooks {
+	e := s.opts.Events
+	h := lease.Hooks{Lost: func(l *lease.Lease, cause *lease.LostError) { s.bounds.lost(l, cause) }}
 	if late := e.RenewedLate; late != nil {
 		h.RenewalLate = func(l *lease.Lease, since time.Duration, err error) {
 			late(context.WithoutCancel(l.Context()), l.Resource(), l.Token(), since, err)
@@ -214,6 +216,7 @@ func hooks(e Events) lease.Hooks {
 	}
 	if lost := e.Lost; lost != nil {
 		h.Lost = func(l *lease.Lease, cause *lease.LostError) {
+			s.bounds.lost(l, cause)
 			lost(context.WithoutCancel(l.Context()), l.Resource(), cause.Token, cause)
 		}
 	}

@@ -58,14 +58,14 @@ func (s *Store) liftTo(
 // beginLift waits until no other goroutine lifts the lease, or until ctx ends.
 func (l *Lease) beginLift(ctx context.Context) error {
 	select {
-	case l.lifting <- struct{}{}:
+	case l.turnToLift() <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return lostOr([]*Lease{l}, fmt.Errorf("%w: another goroutine is lifting the lease: %w", ErrUnavailable, ctx.Err()))
 	}
 }
 
-func (l *Lease) endLift() { <-l.lifting }
+func (l *Lease) endLift() { <-l.turnToLift() }
 
 // raiseLift makes the claim of a lift, or finds that it has been made. Call it after beginLift.
 func (s *Store) raiseLift(ctx context.Context, l *Lease) (tell func(), err error) {

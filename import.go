@@ -177,8 +177,8 @@ func (im *importing[T]) next(ctx context.Context, b *importBatch) (more bool, er
 	if b.batch, err = im.table.batches.Batch(b.rows); err != nil {
 		return false, err
 	}
-	b.names, err = im.table.store.sortedNames(ctx, b.resources)
-	return more, err
+	b.sortNames()
+	return more, im.table.store.checkNames(ctx, b.names)
 }
 
 func (im *importing[T]) add(b *importBatch, values []any) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +19,7 @@ type importBatch struct {
 	rows      []Change
 	resources []string // of the rows, in their order
 	names     []string // of the resources, sorted, each once
+	of        []int    // for each row, the place of its resource in names
 	batch     *pgbatch.Batch
 
 	began  time.Time // when its leases were asked for
@@ -85,6 +87,22 @@ func meet(a, b []string) bool {
 		}
 	}
 	return false
+}
+
+// sortNames sorts the names of the resources.
+func (b *importBatch) sortNames() {
+	order := make([]int, len(b.resources))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(b.resources[i], b.resources[j]) })
+	b.names, b.of = make([]string, 0, len(order)), make([]int, len(order))
+	for _, row := range order {
+		if n := len(b.names); n == 0 || b.names[n-1] != b.resources[row] {
+			b.names = append(b.names, b.resources[row])
+		}
+		b.of[row] = len(b.names) - 1
+	}
 }
 
 // start writes a batch, and then releases its leases, in the background.
@@ -168,19 +186,16 @@ func (im *importing[T]) write(ctx context.Context, b, before *importBatch) (err 
 	return im.claimAndWrite(ctx, fn, b)
 }
 
-// tokens returns the token of each row: that of its resource's claim, as the transaction has entered it.
+// tokens returns the token of each row: that of its resource's claim, as the transaction has entered it. The claims are
+// in the order of names.
 func (b *importBatch) tokens(tx pgx.Tx) ([]Token, error) {
 	handed, err := handedOut(tx)
 	if err != nil {
 		return nil, err
 	}
-	entered := make(map[string]Token, len(handed.leases))
-	for i, l := range handed.leases {
-		entered[l.resource] = handed.claims[i].Token
-	}
-	tokens := make([]Token, len(b.resources))
-	for i, resource := range b.resources {
-		tokens[i] = entered[resource]
+	tokens := make([]Token, len(b.of))
+	for i, place := range b.of {
+		tokens[i] = handed.claims[place].Token
 	}
 	return tokens, nil
 }
@@ -211,10 +226,5 @@ func (s *Store) tryAll(ctx context.Context, names []string, opts *AcquireOptions
 		giveBackGrants(ctx, s, grants)
 		return nil
 	}
-	leases := make([]*Lease, len(grants))
-	for i, g := range grants {
-		full, _ := s.qualify(names[i]) // valid: see sortedNames
-		leases[i] = newGrantedLease(s, names[i], full, g)
-	}
-	return leases
+	return newGrantedLeases(s, names, grants)
 }

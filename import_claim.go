@@ -20,11 +20,8 @@ func (im *importing[T]) claimAndWrite(ctx context.Context, fn TxFunc, b *importB
 	if err != nil {
 		return err
 	}
-	ctx, add, stop := boundByAll(ctx)
+	ctx, stop := s.boundByLoss(ctx, b.leases)
 	defer stop()
-	for _, l := range b.leases {
-		add(l)
-	}
 	var took time.Duration // of the claims
 	claimed := false       // by some attempt, which may have been rolled back
 	r := &txRun{store: s, leases: b.leases, opts: o}

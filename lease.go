@@ -26,7 +26,7 @@ type Lease struct {
 	sealed           atomic.Bool
 	inDo             atomic.Bool // Do makes the claim in its transaction, which may be run again: see foldedClaim
 
-	lifting chan struct{} // holds one value while a goroutine lifts the fence to a row
+	lifting chan struct{} // holds one value while a goroutine lifts the fence to a row; see turnToLift
 	lift    fence.Claim   // begun, but not known to be made or refused; under lifting
 
 	mu    sync.Mutex
@@ -43,7 +43,28 @@ func newGrantedLease(s *Store, resource, full string, g grant) *Lease {
 }
 
 func newLease(s *Store, resource, full string, h hold) *Lease {
-	return &Lease{store: s, resource: resource, full: full, hold: h, lifting: make(chan struct{}, 1)}
+	return &Lease{store: s, resource: resource, full: full, hold: h}
+}
+
+// newGrantedLeases returns the leases of grants, made at once: for leases that end together.
+func newGrantedLeases(s *Store, resources []string, grants []redisGrant) []*Lease {
+	room, leases := make([]Lease, len(grants)), make([]*Lease, len(grants))
+	for i, g := range grants {
+		l := &room[i]
+		l.store, l.resource, l.full, l.hold, l.grant = s, resources[i], s.qualified(resources[i]), g, g
+		leases[i] = l
+	}
+	return leases
+}
+
+// turnToLift returns the channel that holds one value while a goroutine lifts the fence. Few leases need it.
+func (l *Lease) turnToLift() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lifting == nil {
+		l.lifting = make(chan struct{}, 1)
+	}
+	return l.lifting
 }
 
 // Resource returns the name of the lease's resource, without the namespace.

@@ -75,13 +75,13 @@ func (l *Lease) refused(full string, why *StaleError) {
 		return
 	}
 	select {
-	case l.lifting <- struct{}{}:
+	case l.turnToLift() <- struct{}{}:
 	default:
 		return
 	}
 	c := l.Claim()
 	over := l.lift == (Claim{}) && (why.Token == c.Token || why.Current > c.Token)
-	<-l.lifting
+	<-l.turnToLift()
 	if over {
 		l.hold.Abandon(ReasonStale, why)
 	}

@@ -24,6 +24,7 @@ type Store struct {
 	opts     Options
 	database string                  // the pool's host, port and database
 	clients  []redis.UniversalClient // of the Redis servers that hold the leases
+	bounds   lossBounds
 }
 
 // locker grants permission to work on a resource. Its resources are without the namespace.
@@ -88,7 +89,7 @@ func newStore(
 	g, err := leases(&lease.Options{
 		Prefix: "fencepost:" + s.opts.Namespace, Label: s.opts.Label, CounterIdle: s.opts.CounterIdle,
 		PollEvery: s.opts.PollEvery, NoQueue: s.opts.NoQueue, Durability: s.opts.Durability,
-		Logger: s.opts.Logger, Hooks: hooks(s.opts.Events), WallClock: s.opts.WallClock,
+		Logger: s.opts.Logger, Hooks: s.hooks(), WallClock: s.opts.WallClock,
 	})
 	if err != nil {
 		return nil, err
@@ -256,6 +257,9 @@ func (s *Store) qualify(resource string) (string, error) {
 	if resource == "" || len(resource) > lease.MaxResourceBytes {
 		return "", invalidf("a resource has 1 to %d bytes, not %d", lease.MaxResourceBytes, len(resource))
 	}
-	full := s.opts.Namespace + ":" + resource
+	full := s.qualified(resource)
 	return full, fence.Claim{Resource: full, Token: 1, Nonce: token.Nonce{1}}.Check()
 }
+
+// qualified is qualify for a resource that it has accepted.
+func (s *Store) qualified(resource string) string { return s.opts.Namespace + ":" + resource }

@@ -153,9 +153,14 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 func (r *request) anew(ctx context.Context) *request {
 	asked := *r
 	asked.detached = detach(ctx)
-	asked.nonce = token.NewNonce()
-	asked.secret = asked.nonce.Hex()
+	asked.drawNonce()
 	return &asked
+}
+
+// drawNonce gives the request a nonce.
+func (r *request) drawNonce() {
+	r.nonce = token.NewNonce()
+	r.secret = r.nonce.Hex()
 }
 
 // outcome makes a lease of the answer to an attempt that began at start, or cleans up after it.

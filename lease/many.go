@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 )
@@ -48,19 +47,48 @@ func (m *Manager) TryAcquireAll(
 func (m *Manager) requests(
 	ctx context.Context, resources []string, ttl time.Duration, opts *AcquireOptions,
 ) ([]*request, error) {
-	asked, seen := make([]*request, len(resources)), make(map[string]bool, len(resources))
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	first, err := m.request(resources[0], ttl, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := differ(resources); err != nil {
+		return nil, err
+	}
+	first.detached = detach(ctx)
+	room, asked := make([]request, len(resources)), make([]*request, len(resources))
 	for i, resource := range resources {
-		r, err := m.request(resource, ttl, opts)
-		if err != nil {
+		if err := checkResource(resource); err != nil {
 			return nil, err
 		}
-		if seen[resource] {
-			return nil, invalidf("resource %q is named twice", resource)
-		}
-		seen[resource] = true
-		asked[i] = r.anew(ctx)
+		r := &room[i]
+		*r = first
+		r.resource, r.keys = resource, keysOf(m.opts.Prefix, resource)
+		r.drawNonce()
+		asked[i] = r
 	}
 	return asked, nil
+}
+
+// differ refuses a resource that is named twice. Mostly the names are in order.
+func differ(resources []string) error {
+	rise := true
+	for i := 1; i < len(resources) && rise; i++ {
+		rise = resources[i-1] < resources[i]
+	}
+	if rise {
+		return nil
+	}
+	seen := make(map[string]bool, len(resources))
+	for _, resource := range resources {
+		if seen[resource] {
+			return invalidf("resource %q is named twice", resource)
+		}
+		seen[resource] = true
+	}
+	return nil
 }
 
 // TryAcquireAll asks for the leases of several resources, once; see [Manager.TryAcquireAll]. Every server is sent the
@@ -100,8 +128,7 @@ type releasing struct {
 // releaseAll releases the leases at some places, all of this manager, and puts their results at the same places.
 func (m *Manager) releaseAll(ctx context.Context, leases []*Lease, places []int, errs []error) {
 	detached := context.WithoutCancel(ctx)
-	var together []releasing
-	var idents []ident
+	together, idents := make([]releasing, 0, len(places)), make([]ident, 0, len(places))
 	var others []releasing
 	for _, place := range places {
 		l := leases[place]
@@ -122,7 +149,7 @@ func (m *Manager) releaseAll(ctx context.Context, leases []*Lease, places []int,
 	}
 	limit, cancel := context.WithTimeout(detached, m.opts.ReleaseTimeout)
 	defer cancel()
-	for _, r := range slices.Concat(together, others) {
+	for _, r := range append(together, others...) {
 		errs[r.place] = leases[r.place].released(limit, r)
 	}
 }

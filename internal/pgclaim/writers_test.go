@@ -109,8 +109,8 @@ func TestNoFenceIsWrittenWithWhatIsNoClaim(t *testing.T) {
 			t.Errorf("%s: %v; fences: %s", call, err, fences())
 		}
 	}
-	edit(t, pool, "claim", "token < 1", "false")
-	if _, err := pool.Exec(t.Context(), `SELECT fencepost.claim_now('new', -1, gen_random_uuid())`); err != nil {
+	edit(t, pool, "claim", "octet_length(resource) NOT BETWEEN 1 AND 1024", "false")
+	if _, err := pool.Exec(t.Context(), `SELECT fencepost.claim_now('', 1, gen_random_uuid())`); err != nil {
 		t.Error(err)
 	}
 	if fences() == "there 5" {
