@@ -20,12 +20,14 @@ type Roles struct {
 	// Operators look and change nothing. They read the views fencepost.fences and fencepost.keys, the rules of
 	// protected tables and the version table, and verify all protections. They see no nonce, no request and no result.
 	Operators []string
+	// Collectors list old fences and delete them (fence.Collect, fencepost fence gc), and do nothing else.
+	Collectors []string
 }
 
 // Grant returns a goose migration that grants the roles what they need in the schema fencepost, by calling
-// fencepost.grant_application, fencepost.grant_owner and fencepost.grant_operator. Its Down revokes everything that the
-// roles have been granted there. The role that runs it must own the schema. Granting twice is harmless. After a release
-// that brings new functions, grant again in a new migration.
+// fencepost.grant_application, fencepost.grant_owner, fencepost.grant_operator and fencepost.grant_collector. Its Down
+// revokes everything that the roles have been granted there. The role that runs it must own the schema. Granting twice
+// is harmless. After a release that brings new functions, grant again in a new migration.
 //
 // The migration fits Options.Also. It also fits a goose provider of the caller's that runs after the library's own
 // migrations. In Options.Also its version is FirstAlso or above.
@@ -36,7 +38,7 @@ func Grant(version int64, roles Roles) (*goose.Migration, error) {
 	if version < 1 {
 		return nil, fmt.Errorf("%w: version %d is below 1", ErrInvalid, version)
 	}
-	for _, list := range [][]string{roles.Applications, roles.Owners, roles.Operators} {
+	for _, list := range [][]string{roles.Applications, roles.Owners, roles.Operators, roles.Collectors} {
 		for _, role := range list {
 			if err := checkName("role", role); err != nil {
 				return nil, err
@@ -54,13 +56,16 @@ func (r Roles) up(ctx context.Context, tx *sql.Tx) error {
 		if err := callFor(ctx, tx, "grant_owner", r.Owners); err != nil {
 			return err
 		}
-		return callFor(ctx, tx, "grant_operator", r.Operators)
+		if err := callFor(ctx, tx, "grant_operator", r.Operators); err != nil {
+			return err
+		}
+		return callFor(ctx, tx, "grant_collector", r.Collectors)
 	})
 }
 
 func (r Roles) down(ctx context.Context, tx *sql.Tx) error {
 	return underLock(ctx, tx, func() error {
-		return callFor(ctx, tx, "revoke_all", slices.Concat(r.Applications, r.Owners, r.Operators))
+		return callFor(ctx, tx, "revoke_all", slices.Concat(r.Applications, r.Owners, r.Operators, r.Collectors))
 	})
 }
 

@@ -240,8 +240,8 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 	t.Parallel()
 	db := open(t, testenv.EmptyDatabase(t))
 	name := value[string](t, db, `SELECT current_database()`)
-	app, owner, operator := name+` "The App"`, name+" owner", name+" operator"
-	for _, role := range []string{app, owner, operator} {
+	app, owner, operator, collector := name+` "The App"`, name+" owner", name+" operator", name+" collector"
+	for _, role := range []string{app, owner, operator, collector} {
 		mustExec(t, db, value[string](t, db, `SELECT format('CREATE ROLE %I', $1::text)`, role))
 		t.Cleanup(func() {
 			// The test's own context has ended.
@@ -253,7 +253,7 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 		})
 	}
 	m, err := migrations.Grant(1001, migrations.Roles{
-		Applications: []string{app}, Owners: []string{owner}, Operators: []string{operator},
+		Applications: []string{app}, Owners: []string{owner}, Operators: []string{operator}, Collectors: []string{collector},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -277,14 +277,17 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			strings.Contains(functions.String, "bypass") || strings.Contains(functions.String, "grant") {
 			t.Errorf("the owner may call %s, and use %d tables", functions.String, tables)
 		}
-		if functions, tables := rights(operator); functions.String != "verify" || tables != 4 {
+		if functions, tables := rights(operator); functions.String != "collectable,verify" || tables != 4 {
 			t.Errorf("the operator may call %s, and use %d tables", functions.String, tables)
+		}
+		if functions, tables := rights(collector); functions.String != "collect,collectable" || tables != 0 {
+			t.Errorf("the collector may call %s, and use %d tables", functions.String, tables)
 		}
 		opts.To = lastOwn(t)
 		if _, err := migrations.Down(t.Context(), db, opts); err != nil {
 			t.Fatal(err)
 		}
-		for _, role := range []string{app, owner, operator} {
+		for _, role := range []string{app, owner, operator, collector} {
 			if functions, tables := rights(role); functions.Valid || tables != 0 {
 				t.Errorf("%s may still call %s, and use %d tables", role, functions.String, tables)
 			}

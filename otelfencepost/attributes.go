@@ -17,6 +17,8 @@ const (
 	keyResources = attribute.Key("fencepost.resources") // of a transaction under several leases
 	keyToken     = attribute.Key("fencepost.token")
 	keyFence     = attribute.Key("fencepost.fence")
+	keyLabel     = attribute.Key("fencepost.label")      // of whoever overtook
+	keyClaimedAt = attribute.Key("fencepost.claimed_at") // when that was, RFC 3339
 	keyReason    = attribute.Key("fencepost.reason")
 	keyOutcome   = attribute.Key("fencepost.outcome") // of a COMMIT whose reply was lost
 	keyTry       = attribute.Key("fencepost.try")

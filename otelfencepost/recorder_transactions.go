@@ -46,7 +46,14 @@ func tokens(tok, fence fencepost.Token) []attribute.KeyValue {
 func (r *recorder) stale(ctx context.Context, stale *fencepost.StaleError) {
 	ctx = context.WithoutCancel(ctx)
 	count(ctx, r.metrics.stale, r.about([]string{stale.Resource}, postgresql))
-	r.spans.note(ctx, "fencepost.stale", stale, []string{stale.Resource}, tokens(stale.Token, stale.Current)...)
+	attrs := tokens(stale.Token, stale.Current)
+	if stale.Label != "" {
+		attrs = append(attrs, keyLabel.String(stale.Label))
+	}
+	if !stale.ClaimedAt.IsZero() {
+		attrs = append(attrs, keyClaimedAt.String(stale.ClaimedAt.Format(time.RFC3339Nano)))
+	}
+	r.spans.note(ctx, "fencepost.stale", stale, []string{stale.Resource}, attrs...)
 }
 
 func (r *recorder) transacted(ctx context.Context, resources []string, took time.Duration, err error) {

@@ -11,6 +11,7 @@ import (
 type fenceCommand struct {
 	Ls   fenceLs   `cmd:"" help:"List fences: the highest token claimed for each resource, by whom and when."`
 	Show fenceShow `cmd:"" help:"Show one fence."`
+	GC   fenceGC   `cmd:"" name:"gc" help:"Delete old fences; their tokens stay refused. With --dry-run: say what grows."`
 }
 
 type fenceLs struct {
@@ -89,7 +90,8 @@ func (c *fenceShow) Run(ctx context.Context, std *streams) error {
 		case err != nil:
 			return err
 		case s.Fence == nil:
-			return fmt.Errorf("nobody has ever claimed %q in the namespace %s", c.Resource, c.Namespace)
+			return fmt.Errorf("%q has no fence in the namespace %s: nobody has claimed it, or its fence was collected",
+				c.Resource, c.Namespace)
 		case c.JSON:
 			return std.printJSON(struct {
 				Fence *operate.Fence `json:"fence"`

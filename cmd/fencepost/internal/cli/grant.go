@@ -14,19 +14,22 @@ type grantCommand struct {
 	Roles    []string `arg:"" name:"role" help:"A role, spelled as in the catalog: nothing is folded to lower case."`
 	Operator bool     `xor:"kind" help:"The role is an operator's: it looks, and writes nothing."`
 	Owner    bool     `xor:"kind" help:"The role owns tables: it protects them."`
+	// Collector is for the job that runs fence gc.
+	Collector bool `xor:"kind" help:"The role collects old fences (fence gc), and does nothing else."`
 	migrateFlags
 }
 
 // Help is printed below the flags.
 func (*grantCommand) Help() string {
-	return `The schema's owner grants, as the role that runs "fencepost migrate up". Without --operator and --owner ` +
-		`the roles are those of applications. Granting twice is harmless. "SELECT fencepost.revoke_all('role')" takes it ` +
-		`back.
+	return `The schema's owner grants, as the role that runs "fencepost migrate up". Without --operator, --owner and ` +
+		`--collector the roles are those of applications. Granting twice is harmless. ` +
+		`"SELECT fencepost.revoke_all('role')" takes it back.
 
 Examples:
 
   fencepost grant billing
   fencepost grant --operator night_shift
+  fencepost grant --collector janitor
   fencepost grant --owner billing_owner --database "$DATABASE_URL"`
 }
 
@@ -35,6 +38,8 @@ func (c *grantCommand) kind() (string, migrations.Roles) {
 	switch {
 	case c.Operator:
 		return "operator", migrations.Roles{Operators: c.Roles}
+	case c.Collector:
+		return "collector", migrations.Roles{Collectors: c.Roles}
 	case c.Owner:
 		return "owner", migrations.Roles{Owners: c.Roles}
 	default:

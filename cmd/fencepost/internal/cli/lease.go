@@ -177,7 +177,7 @@ func (s *streams) printSight(v *operate.Sight) error {
 	}
 	rows := [][]string{{"resource", shown(v.Resource)}, {"lease", text}, {"waiting", fmt.Sprint(l.Waiting)}}
 	if v.Fence == nil {
-		rows = append(rows, []string{"fence", "nobody has ever claimed"})
+		rows = append(rows, []string{"fence", "none: nobody has claimed it, or its fence was collected"})
 	} else {
 		rows = append(rows, []string{"fence", fmt.Sprintf("token %d, claimed by %q at %s", v.Fence.Token, v.Fence.Label,
 			when(v.Fence.ClaimedAt))})

@@ -30,7 +30,7 @@ func (l Lease) Left() time.Duration { return time.Duration(l.LeftMS) * time.Mill
 type Sight struct {
 	Resource string `json:"resource"`
 	Lease    Lease  `json:"lease"`
-	Fence    *Fence `json:"fence"`          // nil if nobody has ever claimed
+	Fence    *Fence `json:"fence"`          // nil if nobody has claimed, or it was collected
 	Open     []Work `json:"open,omitempty"` // unless only a list was asked for
 
 	redis lease.Sight

@@ -54,8 +54,8 @@ func (r *Reason) sayFence(namespace string) {
 	switch {
 	case f == nil:
 		r.Verdict = Unclaimed
-		r.say("Nobody has ever claimed %q in the namespace %q: every token is refused until it is claimed.",
-			r.Resource, namespace)
+		r.say("%q has no fence in the namespace %q: nobody has claimed it, or its fence was collected. "+
+			"Every token is refused until it is claimed.", r.Resource, namespace)
 		r.say("If workers do work on it, look for another namespace or another database.")
 	case r.Token == 0:
 		r.Verdict = Current
