@@ -107,7 +107,7 @@ func (a advisoryLocker) take(ctx context.Context, resource string, ttl time.Dura
 // that was left behind would raise the fence above the token of the next holder.
 type advisoryGrant struct {
 	*advisory.Lease
-	pending <-chan struct{} // closed once the draw that the caller left is answered; nil if there is none
+	pending <-chan struct{} // closed once the draw that the caller left is answered; nil without such a draw
 }
 
 // Progress has no effect: the store probes the session, not the work.
@@ -132,7 +132,7 @@ func (g *advisoryGrant) claim(ctx context.Context, l *Lease, terms claimTerms) e
 		case err == nil:
 			g.Claimed(c.Token)
 			l.setClaim(c)
-			return l.Err() // a claim that came after the end is of no use
+			return l.Err() // a claim made after the end does not count
 		case l.Err() != nil:
 			return l.Err()
 		case waitedOut(ctx, terms.until, err):

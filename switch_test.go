@@ -85,7 +85,7 @@ func TestCase37_APromotedStandbyIsNotLeft(t *testing.T) {
 	promote(t, pair)
 	wantRecovery(t, pool.Pool, c.every(t))
 	if n := pool.Stat().NewConnsCount() - opened; n > 0 {
-		t.Errorf("%d connections were opened anew", n)
+		t.Errorf("%d connections were reopened", n)
 	}
 	if err := c.lease.Err(); err != nil {
 		t.Errorf("the lease from before: %v", err)

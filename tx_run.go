@@ -129,7 +129,7 @@ func (r *txRun) startWith(ctx context.Context, open opening) (conn *pgxpool.Conn
 	return conn, t, nil
 }
 
-// returnConn returns a connection to the pool, or destroys it if err shows that it is of no use.
+// returnConn returns a connection to the pool, or destroys it if err shows that it cannot be used.
 func returnConn(conn *pgxpool.Conn, err error) {
 	fence.Discard(conn.Conn(), err)
 	conn.Release()

@@ -120,7 +120,7 @@ func onThePage(t *testing.T, block string, measured []figure.Figure, longer *str
 		want[i] = longer.Replace(want[i])
 	}
 	if !slices.Equal(rows, want) {
-		t.Errorf("docs/performance.md has the rows\n%s\nand measured was\n%s\nWrite the page anew by bench page.",
+		t.Errorf("docs/performance.md has the rows\n%s\nand measured was\n%s\nRefresh the page with bench page.",
 			strings.Join(rows, "\n"), strings.Join(want, "\n"))
 	}
 }

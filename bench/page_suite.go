@@ -95,7 +95,7 @@ func header(block string, runs int, servers string) string {
 
 func machine() string {
 	model := "processor unknown"
-	cpus, _ := os.ReadFile("/proc/cpuinfo") // there is none but on Linux
+	cpus, _ := os.ReadFile("/proc/cpuinfo") // exists only on Linux
 	for line := range strings.Lines(string(cpus)) {
 		if name, is, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			model = strings.TrimSpace(is)

@@ -84,7 +84,7 @@ func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 		"an heir":           {`CREATE TABLE app.heir () INHERITS (app.item)`, fence.ProblemTable, false},
 		"a trigger after it": {`CREATE TRIGGER "~x" BEFORE UPDATE ON app.item FOR EACH ROW
 			EXECUTE FUNCTION suppress_redundant_updates_trigger()`, fence.ProblemOrder, false},
-		"made anew": {
+		"made again": {
 			`DROP TABLE app.item; CREATE TABLE app.item (id bigint PRIMARY KEY, last_fencing_token bigint NOT NULL DEFAULT 0)`,
 			fence.ProblemRecreated, true,
 		},

@@ -141,7 +141,7 @@ func (i *Inspector) lookAt(ctx context.Context, client redis.UniversalClient, re
 			seen[r].standing = Foreign
 		}
 		seen[r].waiting = len(reply.queue.Val())
-		seen[r].counter, _ = token.Parse(reply.counter.Val()) // what is no token is none
+		seen[r].counter, _ = token.Parse(reply.counter.Val()) // any other value counts as 0
 	}
 	return seen, nil
 }

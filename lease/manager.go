@@ -130,7 +130,7 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interpret(ctx, "acquire", r.resource, err)
 	}
-	asked := r.anew(ctx)
+	asked := r.withNonce(ctx)
 	// The deadline counts from before the call: go-redis may retry inside it, and the TTL runs from the try that
 	// reached the server.
 	start := m.opts.clock.now()
@@ -149,8 +149,8 @@ func (m *Manager) attempt(ctx context.Context, r *request) (*Lease, error) {
 	return m.outcome(ctx, asked, start, g, pending, err)
 }
 
-// anew returns a request with a nonce of its own, for an attempt under ctx.
-func (r *request) anew(ctx context.Context) *request {
+// withNonce returns a copy of the request with a new nonce, for an attempt under ctx.
+func (r *request) withNonce(ctx context.Context) *request {
 	asked := *r
 	asked.detached = detach(ctx)
 	asked.drawNonce()

@@ -31,7 +31,7 @@ func keysOf(prefix, resource string) keys {
 }
 
 // Key returns the Redis key of a resource's lease under a prefix ([Options].Prefix). It is for operators and tests:
-// whoever deletes the key frees the lease, and its holder learns of that with its next renewal. Only a fence stops the
+// deleting the key frees the lease, and its holder learns of that with its next renewal. Only a fence stops the
 // holder until then.
 func Key(prefix, resource string) string { return keysOf(prefix, resource).lease }
 

@@ -67,7 +67,7 @@ func TestCase60_AFillWithoutCounterIdleTakesTheExpiryOff(t *testing.T) {
 	if err := server.Del(t.Context(), leaseKey).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a share made anew", func() bool { return r.shares(t, "r") == 3 })
+	eventually(t, "a share created again", func() bool { return r.shares(t, "r") == 3 })
 	if ttl := server.PTTL(t.Context(), counterKey).Val(); ttl != -1 {
 		t.Errorf("the counter has %v left", ttl)
 	}

@@ -34,7 +34,7 @@ func openDatabases(ctx context.Context, address string) (*databases, error) {
 	}
 	admin, err := pgxpool.New(ctx, address)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL is none") // as above
+		return nil, errors.New("the PostgreSQL address is not valid") // as above
 	}
 	d := &databases{admin: admin, url: u, prefix: "fencepost_compare_" + strings.ToLower(rand.Text()[:12])}
 	if err := d.makeTemplate(ctx); err != nil {

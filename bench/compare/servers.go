@@ -103,7 +103,7 @@ func pairs() *shelf[*services.Pair] {
 	return &shelf[*services.Pair]{
 		start: func(ctx context.Context) (*services.Pair, error) { return services.StartPair(ctx) },
 		restore: func(ctx context.Context, p *services.Pair) error {
-			killed := p.Primary.Kill(ctx) // fails where a fault has done it already
+			killed := p.Primary.Kill(ctx) // fails if a fault has done it already
 			if err := p.Restore(ctx); err != nil {
 				return errors.Join(killed, err)
 			}
@@ -124,7 +124,7 @@ func tryPair(ctx context.Context, pairs *shelf[*services.Pair]) error {
 func flush(ctx context.Context, url string) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return errors.New("the address of Redis is none") // the cause quotes it
+		return errors.New("the Redis address is not valid") // the cause quotes it
 	}
 	o.MaxRetries, o.DialerRetries, o.PoolSize, o.ContextTimeoutEnabled = -1, 1, 1, true
 	c := redis.NewClient(o)

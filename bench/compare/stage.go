@@ -118,7 +118,7 @@ func (s *stage) makeWays(context.Context) error {
 		for _, address := range s.redis {
 			u, err := url.Parse(address)
 			if err != nil {
-				return errors.New("the address of Redis is none") // the cause quotes it
+				return errors.New("the Redis address is not valid") // the cause quotes it
 			}
 			proxy, err := s.relay(u.Host, "6379")
 			if err != nil {
@@ -176,7 +176,7 @@ func (s *stage) configOf(number int, seed uint64) (*worker.Config, error) {
 	}
 	u, err := url.Parse(through)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL is none") // the cause quotes it
+		return nil, errors.New("the PostgreSQL address is not valid") // the cause quotes it
 	}
 	parameters := u.Query()
 	parameters.Set("application_name", application(number))

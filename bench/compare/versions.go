@@ -34,7 +34,7 @@ func (r *run) describe(ctx context.Context, postgres *services.Postgres, found *
 	return nil
 }
 
-// ownVersion is that of the program, with the commit where the build knows it.
+// ownVersion returns the program's version, with the commit if the build knows it.
 func ownVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -24,7 +24,7 @@ const (
 // fenceNonce is that of the fences made for the purpose.
 var fenceNonce = token.Nonce{1}
 
-// claimsOfBatch measures claims, each of a fence drawn at random, where there are many and where there are few.
+// claimsOfBatch measures claims, each of a fence drawn at random, among many fences and among few.
 func claimsOfBatch(ctx context.Context, s Servers) (measure.Comparison, error) {
 	return growth(ctx, s, "claim", func(worker int, pool *pgxpool.Pool, fences int) func(context.Context) error {
 		tokens := map[int]token.Token{}

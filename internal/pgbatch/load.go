@@ -131,7 +131,8 @@ func interpretCreate(ctx context.Context, err error) error {
 	return pgerr.Interpret(ctx, "load", err, false)
 }
 
-// sourceRecorder remembers what a source said last. Where a copy is given up for it, PostgreSQL says only that it was.
+// sourceRecorder remembers what a source said last. If that ends a copy, PostgreSQL says only that the copy was given
+// up.
 //
 // pgx calls it in a goroutine of its own. There a panic would end the process, and runtime.Goexit would leave the copy
 // waiting forever.

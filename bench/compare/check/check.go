@@ -98,7 +98,7 @@ func shape(text []byte) error {
 
 func keys(what string, objects []map[string]json.RawMessage, wanted ...string) error {
 	if len(objects) == 0 {
-		return fmt.Errorf("%s: there is none", what)
+		return fmt.Errorf("%s: the report has none", what)
 	}
 	for _, o := range objects {
 		for _, key := range wanted {

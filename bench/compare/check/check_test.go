@@ -72,8 +72,8 @@ func TestCheckRefuses(t *testing.T) {
 		"of 1 operations were accepted": func(r *report.Report) {
 			cell(r, "none", "pause", false).Operations = 1
 		},
-		"a mode: there is none":                        func(r *report.Report) { r.Modes = nil },
-		"a figure: there is none":                      func(r *report.Report) { r.Figures = nil },
+		"a mode: the report has none":                  func(r *report.Report) { r.Modes = nil },
+		"a figure: the report has none":                func(r *report.Report) { r.Figures = nil },
 		"versions has no redis":                        func(r *report.Report) { delete(r.Versions, "redis") },
 		"optimistic has no figures":                    func(r *report.Report) { r.Modes[7].OpsPerS = 0 },
 		"redis-quorum has no cell in which anything w": func(r *report.Report) { forget(r, "redis-quorum") },

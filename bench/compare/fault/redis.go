@@ -137,7 +137,7 @@ func size(ctx context.Context, url string) (keys int64, err error) {
 func ask(url string, question func(*redis.Client) error) error {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return errors.New("the address of Redis is none") // the cause quotes it
+		return errors.New("the Redis address is not valid") // the cause quotes it
 	}
 	o.PoolSize, o.ContextTimeoutEnabled, o.DisableIdentity = 1, true, true
 	c := redis.NewClient(o)

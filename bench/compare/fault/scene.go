@@ -26,7 +26,7 @@ type Scene struct {
 	History *History
 	// HoldsUp is that of the mode; see mode.HoldsUp.
 	HoldsUp bool
-	// TTL is how long a lease lasts at most without renewal, where the fault is not one that Holds.
+	// TTL is how long a lease lasts at most without renewal, unless the fault Holds it.
 	TTL time.Duration
 	// Pool leads to the cell's database, on a way that no fault touches.
 	Pool *pgxpool.Pool
@@ -35,7 +35,7 @@ type Scene struct {
 	// Postgres is each worker's way to PostgreSQL, and Redis its ways to the Redis servers, in their order.
 	Postgres []*faults.Proxy
 	Redis    [][]*faults.Proxy
-	// Servers are the Redis servers of the cell, where it has no Pair.
+	// Servers are the Redis servers of the cell if it has no Pair.
 	Servers []*services.Redis
 	// Pair is the primary that they all work with, and its replica.
 	Pair *services.Pair
@@ -156,7 +156,7 @@ func (s *Scene) goOn() error {
 	return nil
 }
 
-// orCause returns why ctx has ended, where it has.
+// orCause returns the cause of ctx if it has ended, otherwise err.
 func orCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -149,7 +149,7 @@ func Run(ctx context.Context, o *Options) (*Result, error) {
 	}
 	config, err := pgxpool.ParseConfig(o.PostgresURL)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL is none") // the cause quotes it
+		return nil, errors.New("the PostgreSQL address is not valid") // the cause quotes it
 	}
 	// One connection for each worker: what is measured is not the wait for one.
 	config.MaxConns = workers

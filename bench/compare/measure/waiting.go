@@ -200,7 +200,7 @@ func (m *measurer) compareHandOffs() {
 			break
 		}
 	}
-	// A lock that whoever has just released it takes again has a short median, and a long wait for the others.
+	// A lock that its last holder takes again at once has a short median, and a long wait for the others.
 	for _, name := range m.options.Modes {
 		took := m.handOffs[name]
 		if took == nil {

@@ -18,7 +18,7 @@ func redisClient(urls []string) (*redis.Client, error) {
 	}
 	o, err := redis.ParseURL(urls[0])
 	if err != nil {
-		return nil, errors.New("the address of Redis is none") // the cause quotes it
+		return nil, errors.New("the Redis address is not valid") // the cause quotes it
 	}
 	return redis.NewClient(o), nil
 }

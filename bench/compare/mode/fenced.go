@@ -27,7 +27,7 @@ func newStore(name string, c Config, s *servers) (*fencepost.Store, error) {
 	case AdvisorySession:
 		return fencepost.NewAdvisory(s.pool, o)
 	}
-	return nil, errors.New("it is none of fencepost's")
+	return nil, errors.New("it is not one of fencepost's")
 }
 
 // fenced holds a lease over reading and writing, and writes under the guard.

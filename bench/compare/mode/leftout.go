@@ -3,7 +3,7 @@ package mode
 import "github.com/fencepost-pg/fencepost/bench/compare/work"
 
 // LeftOut returns why a mode makes no sense for a workload, with or without an idempotency key: a clause for people. It
-// returns "" where the mode makes sense.
+// returns "" if the mode makes sense.
 func LeftOut(name string, w work.Workload, keyed bool) string {
 	switch {
 	case name == Unique && w != work.Invoice:

@@ -22,7 +22,7 @@ const (
 	Refused     Outcome = "refused"     // by a fence, a lease or a version; nothing was written
 	Unknown     Outcome = "unknown"     // the reply to COMMIT did not come
 	Unavailable Outcome = "unavailable" // a server did not answer, not in time, or took the work back; nothing was written
-	Broken      Outcome = "broken"      // a mistake of this program's; trying again is of no use
+	Broken      Outcome = "broken"      // a mistake of this program's; trying again does not help
 )
 
 // OutcomeOf returns the outcome that an error of Run means.

@@ -32,7 +32,7 @@ type servers struct {
 func connect(ctx context.Context, name string, c Config) (*servers, error) {
 	config, err := pgxpool.ParseConfig(c.PostgresURL)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL is none") // the cause quotes it
+		return nil, errors.New("the PostgreSQL address is not valid") // the cause quotes it
 	}
 	s := &servers{}
 	config.MaxConns = defaultConnections
@@ -62,7 +62,7 @@ func redisClients(c Config) ([]redis.UniversalClient, error) {
 	for _, url := range c.RedisURLs {
 		o, err := redis.ParseURL(url)
 		if err != nil {
-			return nil, errors.New("the address of Redis is none") // as above
+			return nil, errors.New("the Redis address is not valid") // as above
 		}
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = redisPatience, redisPatience, redisPatience
 		o.ContextTimeoutEnabled = true

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Refresh returns a document in Markdown with its generated parts made anew. Such a part stands between the lines
+// Refresh returns a document in Markdown with its generated parts replaced. Such a part stands between the lines
 //
 //	<!-- generated: NAME -->
 //	<!-- end -->

@@ -7,7 +7,7 @@ type matrix struct {
 	Rows     []matrixRow
 }
 
-// column is a fault, or, where some mode ran it both with and without idempotency keys, one half of it.
+// column is a fault or, if some mode ran it both with and without idempotency keys, one half of it.
 type column struct {
 	Fault string
 	Split bool // whether the other half has a column of its own

@@ -14,7 +14,7 @@ const narrow = 7
 const wide = 100
 
 // Text writes the report for a terminal of at least 100 columns, with colours if asked. What was lost comes
-// last, where the eye is when a command has ended.
+// last, because that is where people look when a command has ended.
 func Text(w io.Writer, r *Report, color bool) error {
 	t := &text{w: w, color: color}
 	all := matrices(r)

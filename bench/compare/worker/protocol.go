@@ -52,7 +52,7 @@ const (
 	IsBegun What = "begun" // an operation has begun: ID, Rows
 	// an attempt has not been accepted: ID, Outcome, Error, ByPostgres; the operation is tried again
 	IsAttempt What = "attempt"
-	// at Between, where an order had it say so: ID, ClockReads. Then it stops itself, or waits to go on
+	// it is at Between and was ordered to report that: ID, ClockReads. Then it stops itself, or waits to go on
 	IsBetween What = "between"
 	// an operation has ended: ID, Rows, Outcome (accepted, or that of the last attempt where time was up)
 	IsEnded   What = "ended"

@@ -24,7 +24,7 @@ Example, for the error "stale token: \"billing:invoice:2026-11\": token 7, fence
   fencepost why invoice:2026-11 --token 7 --namespace billing`
 }
 
-// Validate refuses a token that is none.
+// Validate refuses text that is not a token.
 func (c *whyCommand) Validate() error {
 	if c.Token != "" {
 		if _, err := token.Parse(c.Token); err != nil {

@@ -111,7 +111,7 @@ func (s *scratch) once(ctx context.Context, t *trial) error {
 		return err
 	}
 	if seen == nil || *seen != `{"done": true}` {
-		return errors.New("the second one was not told of the first one's result")
+		return errors.New("the second call did not get the first one's result")
 	}
 	_, err = a.Exec(ctx, s.sql(`SELECT fencepost.once_purge('n', interval '24 hours', 10)`))
 	return err
@@ -171,7 +171,7 @@ func (s *scratch) handOver(ctx context.Context, other *advisory.Locker, held *ad
 		return err
 	}
 	if err := waiting.ends(ctx); err != nil {
-		return fmt.Errorf("who waited was not told of the release: %w", err)
+		return fmt.Errorf("the waiter was not notified of the release: %w", err)
 	}
 	return nil
 }

@@ -247,7 +247,7 @@ func (k *keyspace) told(ctx context.Context) error {
 		return err
 	}
 	if err := waiting.ends(soon); err != nil {
-		return fmt.Errorf("who waited was not told of the release: %w", err)
+		return fmt.Errorf("the waiter was not notified of the release: %w", err)
 	}
 	return nil
 }

@@ -64,10 +64,10 @@ func (o *Options) withDefaults() Options {
 func (o *Options) validate() error {
 	// The parsers' own errors quote what they could not parse, including the password.
 	if _, err := pgx.ParseConfig(o.PostgresURL); err != nil || o.PostgresURL == "" {
-		return errors.New("the address of PostgreSQL is none")
+		return errors.New("the PostgreSQL address is not valid")
 	}
 	if _, err := redis.ParseURL(o.RedisURL); err != nil {
-		return errors.New("the address of Redis is none")
+		return errors.New("the Redis address is not valid")
 	}
 	if len(o.Worker) == 0 {
 		return errors.New("no command for workers")

@@ -30,7 +30,7 @@ type stage struct {
 func newStage(o Options, kind Kind) (*stage, error) {
 	server, err := pgx.ParseConfig(o.PostgresURL)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL is none") // the cause quotes it
+		return nil, errors.New("the PostgreSQL address is not valid") // the cause quotes it
 	}
 	return &stage{name: fmt.Sprintf("fencepost_demo_%s_%s", o.Name, kind), server: server, redisURL: o.RedisURL}, nil
 }
@@ -141,7 +141,7 @@ func (s *stage) admin(ctx context.Context, statement string) error {
 func (s *stage) deleteKeys(ctx context.Context) error {
 	address, err := redis.ParseURL(s.redisURL)
 	if err != nil {
-		return errors.New("the address of Redis is none")
+		return errors.New("the Redis address is not valid")
 	}
 	client := redis.NewClient(address)
 	defer func() { _ = client.Close() }() // nothing is left to be lost

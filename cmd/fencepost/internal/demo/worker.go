@@ -61,7 +61,7 @@ func (w *worker) report(r report) error {
 func (w *worker) work(ctx context.Context) error {
 	config, err := pgxpool.ParseConfig(w.script.PostgresURL)
 	if err != nil {
-		return errors.New("the address of PostgreSQL is none") // the cause quotes it
+		return errors.New("the PostgreSQL address is not valid") // the cause quotes it
 	}
 	config.ConnConfig.Database = w.script.Database
 	fence.Notices(config.ConnConfig)
@@ -71,7 +71,7 @@ func (w *worker) work(ctx context.Context) error {
 	defer w.pool.Close()
 	address, err := redis.ParseURL(w.script.RedisURL)
 	if err != nil {
-		return errors.New("the address of Redis is none")
+		return errors.New("the Redis address is not valid")
 	}
 	client := redis.NewClient(address)
 	defer func() { _ = client.Close() }() // the process ends
