@@ -290,7 +290,7 @@ func TestInvariant9_AnAdvisoryTxSettlesALostReply(t *testing.T) {
 	host := pool.Config().ConnConfig
 	proxy := faults.NewProxy(t, host.Host+":"+strconv.Itoa(int(host.Port)))
 	s := advisoryTx(t, testenv.PoolOn(t, proxy.URL(t, pool.Config().ConnString())), opts)
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	calls := 0
 	err := s.Do(t.Context(), "r", func(ctx context.Context, tx pgx.Tx) error {
 		calls++
@@ -300,7 +300,7 @@ func TestInvariant9_AnAdvisoryTxSettlesALostReply(t *testing.T) {
 	if err != nil || calls != 1 || valueOf(t, pool, "1") != "A" {
 		t.Errorf("%d calls, %v", calls, err)
 	}
-	dropped = proxy.DropNextRequest(faults.Containing(commitMessage))
+	dropped = proxy.DropNextRequest(faults.Commit())
 	notCommitted(t, s.Do(t.Context(), "r", setValue("never")))
 	<-dropped
 	if got := valueOf(t, pool, "1"); got != "A" {

@@ -395,13 +395,13 @@ func TestInvariant9_ALostReplyToTheCommitOfDoIsSettled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fencepost.Options{})
 	proxied, proxy := behindProxy(t, b)
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	if err := proxied.Do(t.Context(), "r", setValue("A")); err != nil || b.read(t, "1").Value != "A" {
 		t.Errorf("%v, %+v", err, b.read(t, "1"))
 	}
 	<-dropped
 	committed := b.fenceOf(t, "r")
-	dropped = proxy.DropNextRequest(faults.Containing(commitMessage))
+	dropped = proxy.DropNextRequest(faults.Commit())
 	notCommitted(t, proxied.Do(t.Context(), "r", setValue("B")))
 	<-dropped
 	if got := b.fenceOf(t, "r"); committed != 1 || got != committed || b.read(t, "1").Value != "A" {

@@ -346,7 +346,7 @@ func TestEventsTellOfSettlingAndOfWhatStaysUnknown(t *testing.T) {
 	proxied, proxy := behindProxy(t, b)
 	l, ctx := acquire(t, proxied, "invoice-1", nil), span(t.Context())
 
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	if err := proxied.Tx(ctx, setValue("A"), l); err != nil {
 		t.Error(err)
 	}
@@ -355,12 +355,12 @@ func TestEventsTellOfSettlingAndOfWhatStaysUnknown(t *testing.T) {
 		t.Errorf("committed: %v", err)
 	}
 
-	dropped = proxy.DropNextRequest(faults.Containing(commitMessage))
+	dropped = proxy.DropNextRequest(faults.Commit())
 	notCommitted(t, proxied.Tx(ctx, setValue("B"), l))
 	<-dropped
 	notCommitted(t, j.want("settled [invoice-1]")[0])
 
-	dropped = proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped = proxy.DropNextReply(faults.Commit())
 	err := proxied.Tx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		beginAnotherIncarnation(t, b.pool)
 		return setValue("C")(ctx, tx)

@@ -341,7 +341,7 @@ func TestALostReplyToTheCommitOfAnImportIsSettled(t *testing.T) {
 	if _, err := invoices.Import(t.Context(), loadColumns, sourceOf("prepares", 1, 2), nil); err != nil {
 		t.Fatal(err)
 	}
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	n, err := invoices.Import(t.Context(), loadColumns, sourceOf("settled", upTo(30)...), batchesOf(10))
 	if <-dropped; n != 30 || err != nil {
 		t.Fatalf("%d rows, %v", n, err)

@@ -105,7 +105,7 @@ func TestInvariant8_ARetryMovesTheAmountOnce(t *testing.T) {
 				return err
 			}, l)
 		}
-		dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+		dropped := proxy.DropNextReply(faults.Commit())
 		err := try()
 		<-dropped
 		if c.ledger != (err == nil) || err != nil && !errors.Is(err, fencepost.ErrOutcomeUnknown) {

@@ -117,7 +117,7 @@ func move(xid chan<- string) fencepost.TxFunc {
 func (o *ownServer) loseReply(ctx context.Context, run func(fencepost.TxFunc) error, happens func(xid string)) error {
 	done, xid := make(chan error, 1), make(chan string, 1)
 	o.open = make(chan struct{})
-	dropped := o.proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := o.proxy.DropNextReply(faults.Commit())
 	// The connection at work has to be there by then: one that led to a crashed server or a standby is not given back.
 	for err := errors.New("none yet"); err != nil; {
 		if err = o.single.Ping(ctx); ctx.Err() != nil {

@@ -36,7 +36,7 @@ func TestInvariant9_ALostReplyToCommitIsSettled(t *testing.T) {
 	proxied, proxy := behindProxy(t, b)
 	l := acquire(t, proxied, "invoice-1", nil)
 	calls := 0
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	err := proxied.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error {
 		calls++
 		return setValue("A")(ctx, tx)
@@ -53,7 +53,7 @@ func TestInvariant9_ACommitThatNeverArrivedIsNotCommitted(t *testing.T) {
 	b := setup(t, fencepost.Options{})
 	proxied, proxy := behindProxy(t, b)
 	l := acquire(t, proxied, "invoice-1", nil)
-	dropped := proxy.DropNextRequest(faults.Containing(commitMessage))
+	dropped := proxy.DropNextRequest(faults.Commit())
 	err := proxied.Tx(t.Context(), setValue("never"), l)
 	<-dropped
 	notCommitted(t, err)
@@ -100,7 +100,7 @@ func TestInvariant9_AnotherIncarnationIsUnknown(t *testing.T) {
 	for name, drop := range map[string]func(func([]byte) bool) <-chan struct{}{
 		"committed": proxy.DropNextReply, "not committed": proxy.DropNextRequest,
 	} {
-		dropped := drop(faults.Containing(commitMessage))
+		dropped := drop(faults.Commit())
 		err := proxied.Tx(t.Context(), inAnotherIncarnation, l)
 		<-dropped
 		if wantErr(t, err, fencepost.ErrOutcomeUnknown); errors.Is(err, fencepost.ErrUnavailable) {
@@ -243,7 +243,7 @@ func TestSettlingNeedsNoSecondConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := acquire(t, s, "invoice-1", nil)
-	dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+	dropped := proxy.DropNextReply(faults.Commit())
 	if err := s.Tx(t.Context(), setValue("A"), l); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,6 +26,9 @@ type Store struct {
 	database string                  // the pool's host, port and database
 	clients  []redis.UniversalClient // of the Redis servers that hold the leases
 	bounds   lossBounds
+
+	// commitsSimply is true once a function has deallocated the prepared statements that commit its transaction.
+	commitsSimply atomic.Bool
 }
 
 // locker grants permission to work on a resource. Its resources are without the namespace.

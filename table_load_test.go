@@ -111,7 +111,7 @@ func TestALostReplyToTheCommitOfABatchIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		exec(t, b.pool, `TRUNCATE app.invoice`)
-		dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+		dropped := proxy.DropNextReply(faults.Commit())
 		if err := write(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -317,13 +317,13 @@ func TestCase22_ALostReplyIsSettledThroughAPooler(t *testing.T) {
 	}
 	l := acquire(t, s, "invoice-1", nil)
 	for name, proxy := range map[string]*faults.Proxy{"before": before, "behind": behind} {
-		dropped := proxy.DropNextReply(faults.Containing(commitMessage))
+		dropped := proxy.DropNextReply(faults.Commit())
 		err := s.Tx(t.Context(), setValue(name), l)
 		<-dropped
 		if r := b.read(t, "1"); err != nil || r.Value != name {
 			t.Errorf("reply lost %s the pooler: %v, and the row is %+v", name, err, r)
 		}
-		dropped = proxy.DropNextRequest(faults.Containing(commitMessage))
+		dropped = proxy.DropNextRequest(faults.Commit())
 		notCommitted(t, s.Tx(t.Context(), setValue("never"), l))
 		<-dropped
 		if r := b.read(t, "1"); r.Value != name {

@@ -32,6 +32,8 @@ const evilPath = `
 	CREATE SCHEMA evil;
 	CREATE FUNCTION evil.yes(text, text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
 	CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.yes);
+	CREATE FUNCTION evil.yes(xid8, xid8) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
+	CREATE OPERATOR evil.= (LEFTARG = xid8, RIGHTARG = xid8, FUNCTION = evil.yes);
 	CREATE FUNCTION evil.pg_current_xact_id_if_assigned() RETURNS xid8 LANGUAGE sql AS 'SELECT ''1''::xid8';
 	GRANT USAGE ON SCHEMA evil TO PUBLIC`
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencepost-pg/fencepost/fence"
 	"github.com/fencepost-pg/fencepost/internal/pgcommit"
+	"github.com/fencepost-pg/fencepost/internal/pgsession"
 )
 
 // txTries bounds how often a transaction is run again after 40001 or 40P01.
@@ -21,6 +22,10 @@ const txTries = 5
 func (s *Store) retry(ctx context.Context, about subject, run func() error) error {
 	for try := 1; ; try++ {
 		err := run()
+		if errors.Is(err, pgsession.ErrStatementGone) {
+			s.commitsSimply.Store(true)
+			err = run()
+		}
 		if err == nil || !fence.SafeToRetry(err) || errors.Is(err, ErrOutcomeUnknown) || try == txTries {
 			return s.outcome(ctx, about, err)
 		}
@@ -86,6 +91,9 @@ func (r *txRun) run(ctx context.Context) (lost *pgcommit.Mark, err error) {
 	}
 	if err := over(r.leases); err != nil {
 		return nil, err
+	}
+	if r.store.commitsSimply.Load() {
+		pgsession.CommitSimply(conn.Conn())
 	}
 	err = pgcommit.CommitMarked(ctx, t.Tx, t.mark)
 	if errors.Is(err, ErrOutcomeUnknown) && !errors.Is(err, pgcommit.ErrBroken) {

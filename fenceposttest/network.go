@@ -12,7 +12,7 @@ func (e *Env) DropNextCommitReply() <-chan struct{} {
 // DropNextCommit loses the next COMMIT of the store's pool before PostgreSQL receives it: the transaction is rolled
 // back. Otherwise it is like DropNextCommitReply.
 func (e *Env) DropNextCommit() <-chan struct{} {
-	return e.postgres.DropNextRequest(faults.Containing("COMMIT"))
+	return e.postgres.DropNextRequest(faults.Commit())
 }
 
 // Pause cuts the store off from Redis as if its process were stopped: nothing that it sends arrives, and nothing is

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"sync"
+
+	"github.com/fencepost-pg/fencepost/internal/pgsession"
 )
 
 // moment is the point in a conversation at which a connection is dropped.
@@ -61,6 +63,14 @@ func (p *Proxy) DropNextReplyThat(match func(reply []byte) bool) <-chan struct{}
 // hash or a nonce.
 func Containing(text string) func([]byte) bool {
 	return func(sent []byte) bool { return bytes.Contains(sent, []byte(text)) }
+}
+
+// Commit matches the request that ends a guarded transaction with its COMMIT, as the library sends it: the use of a
+// prepared statement, or the end of a simple query. It does not match the message that prepares the statement, in which
+// a length precedes the statement's name.
+func Commit() func(request []byte) bool {
+	prepared, simple := Containing("\x00"+pgsession.CommitName+"\x00"), Containing("; COMMIT\x00")
+	return func(request []byte) bool { return prepared(request) || simple(request) }
 }
 
 // Committed matches PostgreSQL's reply to a COMMIT that was carried out. PostgreSQL answers ROLLBACK to the COMMIT of a

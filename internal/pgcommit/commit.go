@@ -61,7 +61,7 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 // CommitMarked is [Commit] of the transaction in which the mark was made, and of no other. If that transaction was
 // ended by a COMMIT or ROLLBACK sent as SQL, and another begun, CommitMarked rolls the other back and returns an error
 // that matches ErrBroken. Like Commit, it takes one round trip. tx has ended then, though its own methods do not know
-// it.
+// it. After [pgsession.ErrStatementGone] the transaction may be run again.
 func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
 	if !isNumber(m.XID) {
 		return pgerr.Invalidf("a mark without a transaction id")
@@ -71,13 +71,14 @@ func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
 		return err
 	}
 	before := pgsession.Unsynced(conn)
-	// One simple query: nothing comes between the check and the COMMIT, and a pooler keeps them together.
-	tag, err := conn.Exec(ctx, commitSQL(m))
+	passed, tag, err := pgsession.CommitIf(ctx, conn, m.XID)
 	server, answered := pgerr.ServerError(err)
 	switch {
 	case tag.String() == "COMMIT": // nothing after it undoes the commit
 		return pgsession.Waited(conn, "commit", before)
-	case answered && server.Code == codeBroken && tag.String() == "":
+	case errors.Is(err, pgsession.ErrStatementGone):
+		return fmt.Errorf("fencepost: rolled back, and nothing was written: %w", err)
+	case answered && server.Code == codeBroken && !passed:
 		// This is the check's own error, not one of COMMIT's triggers.
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	case answered && server.Code == codeInFailedTransaction, err == nil:
@@ -85,14 +86,6 @@ func CommitMarked(ctx context.Context, tx pgx.Tx, m Mark) error {
 			"and nothing was written: %w", pgx.ErrTxCommitRollback)
 	}
 	return pgerr.CommitError(ctx, err)
-}
-
-// commitSQL checks the transaction's id, and commits if it is the mark's. If it is not, the check fails, so PostgreSQL
-// does not reach the COMMIT: a LIMIT may not be negative. It needs no privilege, because the function may have left
-// another role in place (SET LOCAL ROLE), and it looks nothing up on search_path.
-func commitSQL(m Mark) string {
-	return `SELECT 1 LIMIT CASE WHEN pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text` +
-		` OPERATOR(pg_catalog.=) '` + m.XID + `' THEN 1 ELSE -1 END; COMMIT`
 }
 
 func isNumber(s string) bool {

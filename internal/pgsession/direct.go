@@ -20,9 +20,10 @@ const directKey = "fencepost.direct"
 // Invariant: no statement has its own text as its name. pgx would send it for the same text in a call of the program,
 // such as a BeginTx, and would not prepare it again once it is gone.
 type direct struct {
-	may   bool
-	begun pgx.Batch         // of a transaction that has begun; empty, so sending it sends nothing
-	names map[string]string // of prepared statements, by their text
+	may     bool
+	begun   pgx.Batch         // of a transaction that has begun; empty, so sending it sends nothing
+	names   map[string]string // of prepared statements, by their text
+	commits commits
 }
 
 // Direct reports whether statements may be sent on a connection as prepared statements, beside pgx's own batches. A
@@ -38,7 +39,7 @@ func directOf(conn *pgx.Conn) *direct {
 	config := conn.Config()
 	d := &direct{
 		may:   config.Tracer == nil && config.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement,
-		names: make(map[string]string),
+		names: map[string]string{commitSQL: CommitName},
 	}
 	d.begun.BeginTx(pgx.TxOptions{})
 	d.begun.QueuedQueries = nil
@@ -95,14 +96,22 @@ const beginSQL = "begin isolation level read committed"
 // If the connection's prepared statements are gone (after DISCARD ALL, for example) or no longer valid, it prepares
 // them again.
 func BeginDirect(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (tx pgx.Tx, answer string, err error) {
+	d := directOf(conn)
+	if err := d.prepareCommit(ctx, conn); err != nil {
+		return nil, "", err
+	}
 	answer, err = begin(ctx, conn, sql, p)
-	if err != nil && forget(ctx, conn, err, beginSQL, sql) {
+	if err != nil && forget(ctx, conn, err, beginSQL, sql, checkSQL, commitSQL) {
+		d.commits = notPrepared
+		if err := d.prepareCommit(ctx, conn); err != nil {
+			return nil, "", err
+		}
 		answer, err = begin(ctx, conn, sql, p)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	return conn.SendBatch(ctx, &directOf(conn).begun).Tx(), answer, nil
+	return conn.SendBatch(ctx, &d.begun).Tx(), answer, nil
 }
 
 func begin(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (answer string, err error) {
