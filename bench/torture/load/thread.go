@@ -178,13 +178,17 @@ func resourcesOf(o *history.Op) []string {
 	return all
 }
 
-// think pauses between reading and writing: mostly not at all, and sometimes for a good part of the TTL.
+// think pauses between reading and writing: mostly not at all, and now and then for as long as a lease lasts, so that
+// others take over meanwhile.
 func (t *thread) think(ctx context.Context) error {
+	longest := 5 * time.Millisecond
 	switch n := t.random.IntN(100); {
-	case n < 80:
+	case n < 50:
 		return nil
-	case n < 98:
-		return wait.For(ctx, time.Duration(t.random.Int64N(int64(5*time.Millisecond))))
+	case n >= 95:
+		longest = t.config.TTL
+	case n >= 85:
+		longest = t.config.TTL / 5
 	}
-	return wait.For(ctx, time.Duration(t.random.Int64N(int64(t.config.TTL/2))))
+	return wait.For(ctx, time.Duration(t.random.Int64N(int64(longest))))
 }
