@@ -17,8 +17,10 @@ func BenchmarkDo(b *testing.B) {
 	for name, opts := range map[string]otelfencepost.Options{
 		"metrics":         {MeterProvider: metric.NewMeterProvider(reader)},
 		"traces, sampled": {MeterProvider: noop.NewMeterProvider(), TracerProvider: trace.NewTracerProvider()},
-		"traces, unsampled": {MeterProvider: noop.NewMeterProvider(),
-			TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample()))},
+		"traces, unsampled": {
+			MeterProvider:  noop.NewMeterProvider(),
+			TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())),
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			events, err := otelfencepost.New(&opts)

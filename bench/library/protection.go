@@ -25,8 +25,10 @@ func onProtected(ctx context.Context, s Servers) (measure.Comparison, error) {
 		target                float64
 	}{
 		{"without a trigger", "open", ``, 0},
-		{"behind fencepost.protect", "protection",
-			`SELECT fencepost.protect('bench.protection', 'bench', 'protection:', ARRAY['worker'])`, 0.7},
+		{
+			"behind fencepost.protect", "protection",
+			`SELECT fencepost.protect('bench.protection', 'bench', 'protection:', ARRAY['worker'])`, 0.7,
+		},
 	} {
 		table, err := makeShared(ctx, s, at.table)
 		if err != nil {

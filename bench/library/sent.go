@@ -45,8 +45,10 @@ type sender struct {
 }
 
 func newSender(s Servers, pair recordedPair, name string) *sender {
-	return &sender{servers: s, resource: s.Name + ":" + name, acquire: pair.acquire.of(name),
-		release: pair.release.of(name)}
+	return &sender{
+		servers: s, resource: s.Name + ":" + name, acquire: pair.acquire.of(name),
+		release: pair.release.of(name),
+	}
 }
 
 // leased makes a call between the two scripts of a lease.

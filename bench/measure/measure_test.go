@@ -233,11 +233,13 @@ func TestACandidateMayCountMoreAndWorkMore(t *testing.T) {
 	t.Parallel()
 	var asked []int
 	candidate := func(name string, workers, each int) measure.Candidate {
-		return measure.Candidate{Name: name, Workers: workers, Each: each,
+		return measure.Candidate{
+			Name: name, Workers: workers, Each: each,
 			Worker: func(worker int) func(context.Context) error {
 				asked = append(asked, worker)
 				return func(ctx context.Context) error { <-ctx.Done(); return nil }
-			}}
+			},
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

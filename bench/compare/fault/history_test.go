@@ -33,8 +33,13 @@ func TestHistoryCountsWhatWasAccepted(t *testing.T) {
 		rows   []int64
 		want   int
 	}{
-		{-1, nil, 2}, {0, nil, 1}, {-1, []int64{1}, 1}, {-1, []int64{2}, 2}, {1, []int64{1}, 0},
-		{1, []int64{3, 9}, 1}, {-1, []int64{4}, 0},
+		{-1, nil, 2},
+		{0, nil, 1},
+		{-1, []int64{1}, 1},
+		{-1, []int64{2}, 2},
+		{1, []int64{1}, 0},
+		{1, []int64{3, 9}, 1},
+		{-1, []int64{4}, 0},
 	} {
 		if got := h.Times(tt.worker, tt.rows); got != tt.want {
 			t.Errorf("worker %d, rows %v: %d, want %d", tt.worker, tt.rows, got, tt.want)

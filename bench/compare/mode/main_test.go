@@ -164,8 +164,10 @@ func TestWhatCannotBeOpenedIsRefused(t *testing.T) {
 		mode.None:      {PostgresURL: "postgres://localhost:none/x"},
 		mode.RedisLock: {PostgresURL: "postgres://localhost/x", RedisURLs: []string{"redis://%zz"}},
 		// A quorum of one is none.
-		mode.RedisQuorum: {PostgresURL: "postgres://localhost/x", RedisURLs: []string{"redis://localhost"},
-			Namespace: "test", TTL: time.Second},
+		mode.RedisQuorum: {
+			PostgresURL: "postgres://localhost/x", RedisURLs: []string{"redis://localhost"},
+			Namespace: "test", TTL: time.Second,
+		},
 		mode.RedisLease: {PostgresURL: "postgres://localhost/x", Namespace: "test", TTL: time.Second},
 	} {
 		if m, err := mode.Open(t.Context(), name, c); err == nil {

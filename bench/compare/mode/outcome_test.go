@@ -86,8 +86,11 @@ func TestPersistTriesUntilItIsTold(t *testing.T) {
 		watched []mode.Outcome
 	}{
 		{[]error{nil}, mode.Accepted, nil},
-		{[]error{mode.ErrConflict, fencepost.ErrOutcomeUnknown, io.EOF, nil}, mode.Accepted,
-			[]mode.Outcome{mode.Refused, mode.Unknown, mode.Unavailable}},
+		{
+			[]error{mode.ErrConflict, fencepost.ErrOutcomeUnknown, io.EOF, nil},
+			mode.Accepted,
+			[]mode.Outcome{mode.Refused, mode.Unknown, mode.Unavailable},
+		},
 		{[]error{io.EOF, fencepost.ErrInvalid}, mode.Broken, []mode.Outcome{mode.Unavailable, mode.Broken}},
 	} {
 		m := &scripted{ends: tt.ends}

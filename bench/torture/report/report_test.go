@@ -52,8 +52,10 @@ func TestTheTimelineShowsTheOperationsOfAVerdict(t *testing.T) {
 		},
 		Faults: []history.Fault{{Name: "pause", Target: "worker 0", Began: at(5), Healed: at(30)}},
 	}
-	v := &check.Verdict{Check: "lost-update", Result: check.Broken, Why: "gone", Row: "g0/0",
-		Ops: []string{"0.0.0.1", "1.0.0.1"}}
+	v := &check.Verdict{
+		Check: "lost-update", Result: check.Broken, Why: "gone", Row: "g0/0",
+		Ops: []string{"0.0.0.1", "1.0.0.1"},
+	}
 	picture := report.Timeline(h, v)
 	for decoder := xml.NewDecoder(bytes.NewReader(picture)); ; {
 		if _, err := decoder.Token(); errors.Is(err, io.EOF) {

@@ -38,7 +38,10 @@ func TestAPageAsText(t *testing.T) {
 		view    board.View
 		want    string
 	}{
-		"plain": {board.Shot{Page: page}, "", board.View{},
+		"plain": {
+			board.Shot{Page: page},
+			"",
+			board.View{},
 			`1 overtaken; 3 wait for 1; 1 with a bad key, or without a majority
 hand-offs  0 seen, 0.0 a minute; claim to claim: median 1.2s, longest 1m30s
 claims     0, 0.0 a minute, and about 7 fences, in all namespaces
@@ -49,23 +52,32 @@ RESOURCE  HOLDER  TOKEN  LEFT  HELD FOR  WAITING  CHANGES  LAST TURN
 b         host    8      -     -         3        0        -          overtaken
 a?[31m?b  -       7      29s   1h7m      0        0        -
 c         -       -      -     -         0        0        -          bad key
-… there are more: raise --limit`},
+… there are more: raise --limit`,
+		},
 		"few rows": {board.Shot{Page: page}, "", board.View{Rows: 1, Order: "name"}, "… and 2 others"},
 		"a problem": {
-			board.Shot{Page: page, Problem: errors.New("x"), Since: at}, "Redis is down", board.View{},
+			board.Shot{Page: page, Problem: errors.New("x"), Since: at},
+			"Redis is down",
+			board.View{},
 			"No answer since 02:14:05Z: Redis is down What follows was seen at 02:14:05Z.\n\nleases ",
 		},
 		"a problem at once": {
-			board.Shot{Problem: errors.New("x"), Since: at}, "Redis is down", board.View{},
+			board.Shot{Problem: errors.New("x"), Since: at},
+			"Redis is down",
+			board.View{},
 			"No answer since 02:14:05Z: Redis is down\n",
 		},
 		"colours": {board.Shot{Page: page}, "", board.View{Colour: true}, "\x1b[31m1 overtaken\x1b[0m"},
 		"the first": {
-			board.Shot{Page: &board.Page{At: at, Since: at, Totals: board.Totals{Fences: 3}}}, "", board.View{},
+			board.Shot{Page: &board.Page{At: at, Since: at, Totals: board.Totals{Fences: 3}}},
+			"",
+			board.View{},
 			"hand-offs  are seen from the second look on\nclaims     are counted from the second look on; about 3 fences",
 		},
 		"nobody": {
-			board.Shot{Page: &board.Page{Namespace: "billing"}}, "", board.View{},
+			board.Shot{Page: &board.Page{Namespace: "billing"}},
+			"",
+			board.View{},
 			"nobody holds a lease in the namespace billing",
 		},
 		"not told": {board.Shot{Page: &board.Page{}}, "", board.View{}, "workers    not asked (--workers)"},

@@ -128,8 +128,10 @@ func (c *leaseLs) Run(ctx context.Context, std *streams) error {
 
 func leaseRow(s operate.Sight) []string {
 	l := s.Lease
-	row := []string{shown(s.Resource), shown(l.Label), l.Token.String(), short(l.Left()),
-		fmt.Sprint(l.Waiting), "-", "-", "-", ""}
+	row := []string{
+		shown(s.Resource), shown(l.Label), l.Token.String(), short(l.Left()),
+		fmt.Sprint(l.Waiting), "-", "-", "-", "",
+	}
 	if l.Token == 0 {
 		row[2], row[3] = "-", "-"
 	}

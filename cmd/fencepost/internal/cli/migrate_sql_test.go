@@ -34,8 +34,10 @@ var tools = map[string]tool{
 	"goose":          {gooseUp, gooseDown},
 	"golang-migrate": {golangMigrate((*migrate.Migrate).Up), golangMigrate((*migrate.Migrate).Down)},
 	"flyway":         {send("V*.sql", "", "", false), send("U*.sql", "", "", true)},
-	"dbmate": {send("*.sql", "-- migrate:up", "-- migrate:down", false),
-		send("*.sql", "-- migrate:down", "", true)},
+	"dbmate": {
+		send("*.sql", "-- migrate:up", "-- migrate:down", false),
+		send("*.sql", "-- migrate:down", "", true),
+	},
 	"atlas": {up: atlasUp},
 }
 

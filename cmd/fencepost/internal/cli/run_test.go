@@ -136,8 +136,10 @@ func TestRunNeedsItsServers(t *testing.T) {
 		status int
 		says   string
 	}{
-		"no Redis": {[]string{"--database=" + p.database, "--redis=redis://u:hunter2@127.0.0.1:1/0"},
-			69, "unavailable: Redis"},
+		"no Redis": {
+			[]string{"--database=" + p.database, "--redis=redis://u:hunter2@127.0.0.1:1/0"},
+			69, "unavailable: Redis",
+		},
 		"no PostgreSQL": {[]string{"--database=" + nowhere, "--redis=" + testenv.RedisURL(t)}, 69, "unavailable: PostgreSQL"},
 		"no migrations": {
 			[]string{"--database=" + testenv.EmptyDatabase(t), "--redis=" + testenv.RedisURL(t), "--namespace=" + p.namespace},

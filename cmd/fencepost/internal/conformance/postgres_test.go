@@ -65,16 +65,22 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 		"the lock of the guard":     {"FOR SHARE;\n    IF ", ";\n    IF ", []string{"guard", "overtaken"}},
 		"the comparison of the guard": {
 			"AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce",
-			"", []string{"overtaken"},
+			"",
+			[]string{"overtaken"},
 		},
 		"the wait for the disk": {"PERFORM set_config('synchronous_commit', 'on', true);", "NULL;", []string{"durable"}},
 		"the look at snapshots": {"USING ERRCODE = '40001'", "USING ERRCODE = 'ZF001'", []string{"snapshot"}},
-		"the question for an id": {"status := pg_xact_status(settle.xid::xid8);",
-			"status := 'committed';", []string{"commit"}},
+		"the question for an id": {
+			"status := pg_xact_status(settle.xid::xid8);",
+			"status := 'committed';",
+			[]string{"commit"},
+		},
 		"the result of a key": {"RETURN entry.result::text;", "RETURN NULL;", []string{"once"}},
 		"a function":          {"CREATE FUNCTION fencepost.mark(", "CREATE FUNCTION fencepost.other(", []string{"functions"}},
-		"the triggers": {"'FOR EACH ROW EXECUTE FUNCTION", "'FOR EACH STATEMENT EXECUTE FUNCTION",
-			[]string{"protection"}},
+		"the triggers": {
+			"'FOR EACH ROW EXECUTE FUNCTION", "'FOR EACH STATEMENT EXECUTE FUNCTION",
+			[]string{"protection"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,8 +251,10 @@ func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 		},
 		"SQL_ASCII":                   {speakingASCII, "encoding", "client_encoding=UTF8", untried(needEncoding...)},
 		"warnings that are kept back": {emptyWith("client_min_messages", "error"), "notices", "not heard", nil},
-		"triggers that do not fire": {emptyWith("session_replication_role", "replica"), "protection",
-			"without a claim", nil},
+		"triggers that do not fire": {
+			emptyWith("session_replication_role", "replica"), "protection",
+			"without a claim", nil,
+		},
 		"no server": {
 			func(*testing.T) string { return "postgres://somebody:hunter2@127.0.0.1:1/none" }, "connect", "connect",
 			untried(append([]string{"primary", "encoding", "settings", "notices", "gate", "table", "session"}, needTable...)...),

@@ -86,18 +86,28 @@ func TestWhatMakesARedisUnfitIsFound(t *testing.T) {
 		why    string
 		holds  []string
 	}{
-		"no scripts": {server: []string{"--rename-command", "EVALSHA", ""}, failed: "noscript",
-			why: "unknown", holds: []string{"connect"}},
-		"no text of scripts": {server: []string{"--rename-command", "EVAL", ""}, failed: "noscript",
-			why: "unknown command", holds: []string{"connect"}},
-		"no clock in scripts": {server: []string{"--rename-command", "TIME", ""}, failed: "told",
-			holds: []string{"atomic", "grant", "counter"}},
+		"no scripts": {
+			server: []string{"--rename-command", "EVALSHA", ""}, failed: "noscript",
+			why: "unknown", holds: []string{"connect"},
+		},
+		"no text of scripts": {
+			server: []string{"--rename-command", "EVAL", ""}, failed: "noscript",
+			why: "unknown command", holds: []string{"connect"},
+		},
+		"no clock in scripts": {
+			server: []string{"--rename-command", "TIME", ""}, failed: "told",
+			holds: []string{"atomic", "grant", "counter"},
+		},
 		"no expiry": {server: []string{"--rename-command", "PEXPIRE", ""}, failed: "grant", holds: []string{"atomic"}},
 		"no room":   {server: []string{"--maxmemory", "1"}, failed: "noscript", why: "OOM", holds: []string{"connect"}},
-		"no right to listen": {user: []string{"-subscribe"}, failed: "told", why: "subscribe",
-			holds: []string{"grant", "exclusive", "expiry"}},
-		"no right to tell": {user: []string{"-publish"}, failed: "told", why: "not told",
-			holds: []string{"grant", "expiry"}},
+		"no right to listen": {
+			user: []string{"-subscribe"}, failed: "told", why: "subscribe",
+			holds: []string{"grant", "exclusive", "expiry"},
+		},
+		"no right to tell": {
+			user: []string{"-publish"}, failed: "told", why: "not told",
+			holds: []string{"grant", "expiry"},
+		},
 		"no right to count": {user: []string{"-incr"}, failed: "grant", holds: []string{"atomic"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,8 +108,10 @@ func TestWorkersThatFail(t *testing.T) {
 		"hangs":               {`read x; exec sleep 1000`, `wait for worker A to report ["held" "granted"]: nothing for 2s`},
 		"closes its output":   {`read x; exec >&-; exec sleep 1000`, "wait for worker A to end: still running after 2s"},
 		"says nonsense":       {`read x; echo nonsense; exec sleep 1000`, "understand worker A: "},
-		"is out of turn": {`read x; echo '{"What":"over"}'; exec sleep 1000`,
-			`worker A reports "over", and ["held" "granted"] was due`},
+		"is out of turn": {
+			`read x; echo '{"What":"over"}'; exec sleep 1000`,
+			`worker A reports "over", and ["held" "granted"] was due`,
+		},
 		"gives up": {`read x; echo '{"What":"failed","Error":"alas"}'; exec sleep 1000`, "worker A gave up: alas"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,10 @@ func TestAddressesOfRedis(t *testing.T) {
 		"redis://[::1]:1":                   {either, "[::1]:1", false, "", 0, ""},
 		"redis://[::1]":                     {either, "[::1]:6379", false, "", 0, ""},
 		"redis+sentinel://a,b:1/3?master=m": {sentinel, "a:26379 b:1", false, "m", 3, ""},
-		"rediss+sentinel://u:p@a/?master=m&sentinel_user=s&sentinel_password=hunter2": {sentinel,
-			"a:26379", true, "m", 0, "u"},
+		"rediss+sentinel://u:p@a/?master=m&sentinel_user=s&sentinel_password=hunter2": {
+			sentinel,
+			"a:26379", true, "m", 0, "u",
+		},
 		"redis+cluster://u:p%40@a:1,b:2":       {cluster, "a:1 b:2", false, "", 0, "u"},
 		"rediss+cluster://a:1?read_timeout=3s": {cluster, "a:1", true, "", 0, ""},
 		"unix://u@/run/redis.sock?db=1":        {either, "", false, "", 1, "u"},

@@ -32,8 +32,10 @@ func TestFilesFollowThoseThatAreThere(t *testing.T) {
 		{sqlfiles.Goose, "", "00001_fencepost_x.sql", "00002_fencepost_x.sql"},
 		{sqlfiles.Goose, "00009_a.sql 00010_b.go readme.md", "00011_fencepost_x.sql", "00012_fencepost_x.sql"},
 		{sqlfiles.Goose, "20261130140500_a.sql", "20261130140509_fencepost_x.sql", "20261130140510_fencepost_x.sql"},
-		{sqlfiles.Goose, "00001_a.sql 20270101235959_b.sql", "20270102000000_fencepost_x.sql",
-			"20270102000001_fencepost_x.sql"},
+		{
+			sqlfiles.Goose, "00001_a.sql 20270101235959_b.sql", "20270102000000_fencepost_x.sql",
+			"20270102000001_fencepost_x.sql",
+		},
 		{sqlfiles.GolangMigrate, "", "000001_fencepost_x.up.sql", "000002_fencepost_x.up.sql"},
 		{sqlfiles.GolangMigrate, "9_a.up.sql 9_a.down.sql", "10_fencepost_x.up.sql", "11_fencepost_x.up.sql"},
 		{sqlfiles.GolangMigrate, "099_a.up.sql", "100_fencepost_x.up.sql", "101_fencepost_x.up.sql"},
