@@ -27,6 +27,7 @@ type commands struct {
 	compareCommands
 	completionCommands
 	Conformance conformanceCommand `cmd:"" help:"Find out by experiment whether a PostgreSQL and a Redis do what the library rests on."`
+	Doctor      doctorCommand      `cmd:"" help:"Is it set up right? Look at both servers, the schema, the tables and this host."`
 	Fence       fenceCommand       `cmd:"" help:"List the fences: which token counts for each resource."`
 	Grant       grantCommand       `cmd:"" help:"Grant roles what they need: an application's, an operator's, or that of an owner of tables."`
 	Lease       leaseCommand       `cmd:"" help:"List the leases, and take one away from its holder."`

@@ -23,8 +23,9 @@ type conformanceCommand struct {
 func (*conformanceCommand) Help() string {
 	return `It tries on the servers given what the library rests on, one thing after the other, and prints a line for ` +
 		`each: ok, failed, or not tried. It needs no migrations, but the right to make schemas. All that it makes has a ` +
-		`name of its own, and is removed at the end. Exit status 0: all of it holds. What one part of the library alone ` +
-		`needs may be left untried.
+		`name of its own, and is removed at the end. At the end it says which of the promises of docs/safety.md hold by ` +
+		`that. "fencepost doctor --conformance --against URL" is the same command. Exit status 0: all of it holds. What ` +
+		`one part of the library alone needs may be left untried. 78: something does not hold.
 
 Example:
 
@@ -48,8 +49,9 @@ func (c *conformanceCommand) Validate() error {
 // conformanceResult is what conformance --json prints.
 type conformanceResult struct {
 	*conformance.Report
-	Holds bool   `json:"holds"`
-	Error string `json:"error,omitempty"`
+	Promises []conformance.Promise `json:"promises,omitempty"`
+	Holds    bool                  `json:"holds"`
+	Error    string                `json:"error,omitempty"`
 }
 
 // Run checks the servers.
@@ -74,16 +76,28 @@ func (c *conformanceCommand) Run(ctx context.Context, std *streams) (err error) 
 	}
 	report, err := conformance.Run(ctx, opts)
 	if err == nil && !report.Holds() {
-		err = fmt.Errorf("of %d checks %d failed, and %d were not tried",
-			len(report.Checks), report.Count(conformance.Failed), report.Count(conformance.NotTried))
+		err = &statusError{exitUnfit, fmt.Errorf("of %d checks %d failed, and %d were not tried",
+			len(report.Checks), report.Count(conformance.Failed), report.Count(conformance.NotTried))}
 	}
 	if c.JSON {
 		for i := range report.Checks {
 			report.Checks[i].Why = withoutSecrets(report.Checks[i].Why)
 		}
-		return errors.Join(err, std.printJSON(conformanceResult{report, err == nil, errorText(err)}))
+		return errors.Join(err, std.printJSON(conformanceResult{report, report.Promises(), err == nil, errorText(err)}))
+	}
+	for _, p := range report.Promises() {
+		printed = errors.Join(printed, std.printPromise(p))
 	}
 	return errors.Join(err, printed)
+}
+
+// printPromise prints one promise as a line.
+func (s *streams) printPromise(p conformance.Promise) error {
+	why := ""
+	if p.Standing != conformance.Holds {
+		why = " (" + strings.Join(p.Checks, ", ") + ")"
+	}
+	return s.printf("%-9s %-9s %-10s %s%s\n", p.Standing, "promise", p.Name, p.Claim, why)
 }
 
 // printCheck prints one result as a line.

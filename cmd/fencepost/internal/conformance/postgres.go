@@ -77,6 +77,12 @@ func (s *scratch) functionChecks() []check {
 			try:   s.try(s.durable),
 		},
 		{
+			name:  "now",
+			claim: "a claim that need not wait is made at once, and one that would have to is not made",
+			needs: []string{"claim"},
+			try:   s.try(s.now),
+		},
+		{
 			name:  "guard",
 			claim: "a claim waits for guarded transactions, which do not wait for each other",
 			needs: []string{"claim"},
@@ -91,6 +97,20 @@ func (s *scratch) functionChecks() []check {
 		{
 			name: "snapshot", claim: "under an older snapshot a guard fails with 40001", needs: []string{"claim"},
 			try: s.try(s.snapshot),
+		},
+		{
+			name:  "marked",
+			claim: "a transaction that makes its own claim holds it alone, and claims nothing if it is rolled back",
+			needs: []string{"claim"},
+			try: s.try(func(ctx context.Context, t *trial) error {
+				return s.marks(ctx, t, "claim-marked", s.claimMarked)
+			}),
+		},
+		{
+			name:  "lost-update",
+			claim: "nobody writes between a read under a claim and the write that follows it",
+			needs: []string{"claim"},
+			try:   s.try(s.lostUpdate),
 		},
 		{
 			name: "commit", claim: "a transaction's id tells what became of it", needs: []string{"functions"},
@@ -115,6 +135,15 @@ func (s *scratch) partChecks() []check {
 		{
 			name: "copy", part: "Table.Load", claim: "rows can be copied into a temporary table of the transaction's own",
 			needs: []string{"catalog"}, try: s.try(s.copyIn),
+		},
+		{
+			name:  "drawn",
+			part:  "NewAdvisoryTx",
+			claim: "a transaction that draws its token excludes others, and draws it again if it was rolled back",
+			needs: []string{"claim"},
+			try: s.try(func(ctx context.Context, t *trial) error {
+				return s.marks(ctx, t, "draw-marked", s.drawMarked)
+			}),
 		},
 		{
 			name:  "session",

@@ -54,6 +54,12 @@ func TestRunsAtTheSameTimeHold(t *testing.T) {
 	wantNoTrace(t, url)
 }
 
+// gate is the condition that a function of the library did not get a gate.
+func gate(indent, function string) string {
+	return "NOT pg_catalog.pg_try_advisory_xact_lock(\n" + indent + "1179534160, pg_catalog.hashtext(" + function +
+		`.resource COLLATE pg_catalog."C")) THEN`
+}
+
 // Each experiment can fail: if a part of the library's SQL is removed, its check fails.
 func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 	t.Parallel()
@@ -66,7 +72,21 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 		"the comparison of the guard": {
 			"AND f.token OPERATOR(pg_catalog.=) guard.token AND f.nonce OPERATOR(pg_catalog.=) guard.nonce",
 			"",
-			[]string{"overtaken"},
+			[]string{"overtaken", "lost-update"},
+		},
+		"the comparison of a claim that does not wait": {
+			"AND f.token OPERATOR(pg_catalog.<) claim_now.token\n", "\n", []string{"now"},
+		},
+		"the gate of a claim that does not wait": {
+			"OR " + gate("            ", "claim_now"), "THEN", []string{"now"},
+		},
+		"the gate of a transaction that claims": {
+			"IF " + gate("        ", "claim_marked"), "IF false THEN", []string{"marked"},
+		},
+		"the locks of a transaction that draws": {
+			"IF NOT pg_catalog.pg_try_advisory_xact_lock(draw_marked.key)\n        OR " + gate("            ", "draw_marked"),
+			"IF false THEN",
+			[]string{"drawn"},
 		},
 		"the wait for the disk": {"PERFORM set_config('synchronous_commit', 'on', true);", "NULL;", []string{"durable"}},
 		"the look at snapshots": {"USING ERRCODE = '40001'", "USING ERRCODE = 'ZF001'", []string{"snapshot"}},
@@ -100,14 +120,16 @@ func TestControl_EachCheckFindsWhatIsTakenOut(t *testing.T) {
 			}
 			if some["functions"] == conformance.Failed {
 				for _, name := range []string{
-					"claim", "durable", "guard", "overtaken", "snapshot",
-					"commit", "once", "protection",
+					"claim", "durable", "guard", "overtaken", "snapshot", "commit", "once", "protection",
+					"now", "marked", "drawn", "lost-update",
 				} {
 					some[name] = conformance.NotTried
 				}
 			}
 			if some["claim"] == conformance.Failed {
-				for _, name := range []string{"durable", "guard", "overtaken", "snapshot", "protection"} {
+				for _, name := range []string{
+					"durable", "guard", "overtaken", "snapshot", "protection", "now", "marked", "drawn", "lost-update",
+				} {
 					some[name] = conformance.NotTried
 				}
 			}
@@ -216,6 +238,10 @@ func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 		"commit",
 		"once",
 		"protection",
+		"now",
+		"marked",
+		"drawn",
+		"lost-update",
 	}
 	needEncoding := []string{
 		"update",
@@ -229,6 +255,10 @@ func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 		"snapshot",
 		"once",
 		"protection",
+		"now",
+		"marked",
+		"drawn",
+		"lost-update",
 	}
 	needTable := append([]string{"update", "catalog", "pipeline", "limits", "copy"}, needFunctions...)
 	untried := func(of ...string) map[string]conformance.Verdict {

@@ -100,6 +100,10 @@ func (k *keyspace) checks() []check {
 			try: holds(k.exclusive),
 		},
 		{
+			name: "together", claim: "many leases are asked for in one call, and given back in one, whoever has some of them",
+			needs: []string{"grant"}, try: holds(k.together),
+		},
+		{
 			name: "expiry", claim: "a lease ends with its TTL, and not before", needs: []string{"grant"},
 			try: holds(k.expiry),
 		},

@@ -64,6 +64,40 @@ func (k *keyspace) grant(ctx context.Context) error {
 	return next.Release(ctx)
 }
 
+// together asks for several leases at once, one of which another manager holds, and gives back what it got.
+func (k *keyspace) together(ctx context.Context) error {
+	m, other, err := k.two()
+	if err != nil {
+		return err
+	}
+	names := []string{k.resource("together-1"), k.resource("together-2"), k.resource("together-3")}
+	taken, err := other.TryAcquire(ctx, names[1], time.Minute, byHand(0))
+	if err != nil {
+		return err
+	}
+	got, errs := m.TryAcquireAll(ctx, names, time.Minute, byHand(0))
+	if errs[0] != nil || errs[2] != nil || !errors.Is(errs[1], lease.ErrHeld) {
+		_ = lease.ReleaseAll(ctx, got) // the answers were wrong already
+		return fmt.Errorf("of three leases, one of which is held: %w", orNil(errors.Join(errs...)))
+	}
+	if err := errors.Join(lease.ReleaseAll(ctx, got)...); err != nil {
+		return err
+	}
+	if err := taken.Release(ctx); err != nil {
+		return err
+	}
+	again, errs := other.TryAcquireAll(ctx, names, time.Minute, byHand(0))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("after they were given back: %w", err)
+	}
+	for i, l := range again {
+		if l.Token() != 2 {
+			return fmt.Errorf("the second token of lease %d is %d", i+1, l.Token())
+		}
+	}
+	return errors.Join(lease.ReleaseAll(ctx, again)...)
+}
+
 func (k *keyspace) two() (a, b *lease.Manager, err error) {
 	if a, err = k.manager(lease.Options{}); err == nil {
 		b, err = k.manager(lease.Options{})

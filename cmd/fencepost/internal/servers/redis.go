@@ -93,3 +93,19 @@ func (a address) open(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	return redis.NewClusterClient(a.cluster()), nil
 }
+
+// OpenSentinels returns clients of the sentinels that an address names, and the name of their primary; none for another
+// kind of address. It sends nothing. The caller closes them.
+func OpenSentinels(text string) (clients []*redis.SentinelClient, master string, err error) {
+	a, err := parseRedis(text)
+	if err != nil || a.kind != sentinel {
+		return nil, "", err
+	}
+	for _, host := range a.hosts {
+		clients = append(clients, redis.NewSentinelClient(&redis.Options{
+			Addr: host, Username: a.user, Password: a.password, TLSConfig: a.options.TLSConfig,
+			DialTimeout: a.options.DialTimeout, ReadTimeout: a.options.ReadTimeout, MaxRetries: -1,
+		}))
+	}
+	return clients, a.master, nil
+}
