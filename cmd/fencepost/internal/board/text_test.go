@@ -10,10 +10,10 @@ import (
 	"github.com/fencepost-pg/fencepost/lease"
 )
 
-func TestAPageAsText(t *testing.T) {
-	t.Parallel()
+// billingPage is a page with all that one can show.
+func billingPage() *board.Page {
 	at := time.Date(2026, 12, 1, 2, 14, 5, 0, time.UTC)
-	page := &board.Page{
+	return &board.Page{
 		At: at, Since: at.Add(-time.Minute), Namespace: "billing", More: true,
 		Totals: board.Totals{
 			Held:          2,
@@ -32,6 +32,12 @@ func TestAPageAsText(t *testing.T) {
 			{Resource: "c", Standing: lease.Foreign},
 		},
 	}
+}
+
+func TestAPageAsText(t *testing.T) {
+	t.Parallel()
+	page := billingPage()
+	at := page.At
 	for name, tt := range map[string]struct {
 		shot    board.Shot
 		problem string

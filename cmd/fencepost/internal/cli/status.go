@@ -6,8 +6,8 @@ import (
 	"github.com/fencepost-pg/fencepost"
 )
 
-// The exit statuses. docs/operating.md lists them. 69, 75, 77 and 78 are those of sysexits.h; 79 to 81 lie just above its
-// last one. A program under a lease passes its own status on, so all of ours but the first four are high.
+// The exit statuses. docs/operating.md lists them. 69, 75, 77 and 78 are those of sysexits.h; 79 to 81 lie just above
+// its last one. A program under a lease passes its own status on, so all of ours but the first four are high.
 const (
 	exitOK          = 0
 	exitFailure     = 1
