@@ -225,8 +225,10 @@ func speakingASCII(t *testing.T) string {
 // What an address or a role can make unfit.
 func TestWhatMakesAPostgreSQLUnfitIsFound(t *testing.T) {
 	t.Parallel()
-	needFunctions := strings.Fields(`functions claim durable guard overtaken snapshot commit once protection now marked drawn lost-update`)
-	needEncoding := strings.Fields(`update catalog copy session claim durable guard overtaken snapshot once protection now marked drawn lost-update`)
+	needFunctions := strings.Fields(`functions claim durable guard overtaken snapshot commit once protection
+		now marked drawn lost-update`)
+	needEncoding := strings.Fields(`update catalog copy session claim durable guard overtaken snapshot once protection
+		now marked drawn lost-update`)
 	needTable := append([]string{"update", "catalog", "pipeline", "limits", "copy"}, needFunctions...)
 	untried := func(of ...string) map[string]conformance.Verdict {
 		some := make(map[string]conformance.Verdict)
