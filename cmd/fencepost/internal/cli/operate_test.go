@@ -236,6 +236,28 @@ func TestFencesAreReadByPages(t *testing.T) {
 	p.golden("fence_show_none", "fence show x")
 }
 
+// Keys of one moment, as a restore or one transaction can leave them, are split between two pages. The control: without
+// the last key's name the next page leaves out the rest of that moment.
+func TestPagesOfTheLedgerLoseNoKeyOfOneMoment(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for _, key := range []string{"k1", "k2", "k3"} {
+		if got := run(t, p.with("run -r r --once "+key+" --", "true")...); got.status != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	const moment = "2026-11-30T03:00:00.000001Z"
+	if _, err := p.pool.Exec(t.Context(), `UPDATE fencepost.ledger SET done_at = $1::text::timestamptz`, moment); err != nil {
+		t.Fatal(err)
+	}
+	for after, want := range map[string]string{"": "", " --after k1": `"k2"`, " --after k2": `"k3"`, " --after k3": ""} {
+		got := run(t, p.with("ledger ls --json --limit 1 --before "+moment+after)...)
+		if got.status != 0 || want == "" && strings.Contains(got.out, `"key"`) || !strings.Contains(got.out, want) {
+			t.Errorf("the page%s: %+v, want %q", after, got, want)
+		}
+	}
+}
+
 func TestLedger(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
