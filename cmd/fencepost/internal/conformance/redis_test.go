@@ -105,7 +105,7 @@ func TestWhatMakesARedisUnfitIsFound(t *testing.T) {
 			holds: []string{"grant", "exclusive", "expiry"},
 		},
 		"no right to tell": {
-			user: []string{"-publish"}, failed: "told", why: "not told",
+			user: []string{"-publish"}, failed: "told", why: "not notified",
 			holds: []string{"grant", "expiry"},
 		},
 		"no right to count": {user: []string{"-incr"}, failed: "grant", holds: []string{"atomic"}},
