@@ -247,7 +247,8 @@ func TestPagesOfTheLedgerLoseNoKeyOfOneMoment(t *testing.T) {
 		}
 	}
 	const moment = "2026-11-30T03:00:00.000001Z"
-	if _, err := p.pool.Exec(t.Context(), `UPDATE fencepost.ledger SET done_at = $1::text::timestamptz`, moment); err != nil {
+	_, err := p.pool.Exec(t.Context(), `UPDATE fencepost.ledger SET done_at = $1::text::timestamptz`, moment)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for after, want := range map[string]string{"": "", " --after k1": `"k2"`, " --after k2": `"k3"`, " --after k3": ""} {
