@@ -62,7 +62,11 @@ func (c *migrateSQL) Run(_ context.Context, std *streams) error {
 		return fmt.Errorf("there is no migration from %d on: the last is %d", c.From, all[len(all)-1].Version)
 	}
 	if c.Dir != "" {
-		return c.write(std, steps, c.JSON)
+		folder, err := sqlfiles.OpenFolder(c.Dir, c.Format)
+		if err != nil {
+			return err
+		}
+		return c.write(std, folder, folder.Missing(steps), c.JSON)
 	}
 	direction := sqlfiles.Up
 	if c.Down {
@@ -106,13 +110,8 @@ func (f *fileFlags) print(std *streams, steps []sqlfiles.Step, direction sqlfile
 	return nil
 }
 
-// write writes the files of steps that are not in the folder, and prints their paths.
-func (f *fileFlags) write(std *streams, steps []sqlfiles.Step, asJSON bool) error {
-	folder, err := sqlfiles.OpenFolder(f.Dir, f.Format)
-	if err != nil {
-		return err
-	}
-	missing := folder.Missing(steps)
+// write writes the files of steps that are missing in the folder, and prints their paths.
+func (f *fileFlags) write(std *streams, folder *sqlfiles.Folder, missing []sqlfiles.Step, asJSON bool) error {
 	paths, err := folder.Write(folder.Number(missing, time.Now()))
 	if asJSON {
 		if paths == nil {

@@ -93,7 +93,7 @@ func (c *protectCommand) Run(ctx context.Context, std *streams) error {
 		steps = append(steps, c.declared[i].Steps(folder)...)
 	}
 	if c.Dir != "" {
-		return c.write(std, steps, c.JSON)
+		return c.write(std, folder, steps, c.JSON)
 	}
 	return c.print(std, steps, sqlfiles.Up, c.JSON)
 }

@@ -18,8 +18,8 @@ type Folder struct {
 	path   string
 	format Format
 	names  []string
-	// lines are the lines of comments in the files that are there.
-	lines map[string]bool
+	// lines are the lines of comments in the files that are there, each with the highest version of those files.
+	lines map[string][]int64
 }
 
 // EmptyFolder is a folder in which nothing is.
@@ -27,7 +27,7 @@ func EmptyFolder(format Format) *Folder { return &Folder{format: format} }
 
 // OpenFolder reads what is in a folder. A folder that does not exist counts as empty.
 func OpenFolder(path string, format Format) (*Folder, error) {
-	f := &Folder{path: path, format: format, lines: make(map[string]bool)}
+	f := &Folder{path: path, format: format, lines: make(map[string][]int64)}
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
@@ -47,17 +47,42 @@ func OpenFolder(path string, format Format) (*Folder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read what is in the folder: %w", err)
 		}
-		for line := range strings.Lines(string(text)) {
-			if comment, found := strings.CutPrefix(strings.TrimSpace(line), "-- "); found {
-				f.lines[comment] = true
-			}
-		}
+		f.note(string(text), f.versionOf(entry.Name()))
 	}
 	return f, nil
 }
 
+// note records the comments of a file with a version.
+func (f *Folder) note(text string, version []int64) {
+	for line := range strings.Lines(text) {
+		comment, found := strings.CutPrefix(strings.TrimSpace(line), "-- ")
+		if !found {
+			continue
+		}
+		if before, seen := f.lines[comment]; !seen || slices.Compare(version, before) > 0 {
+			f.lines[comment] = version
+		}
+	}
+}
+
+// versionOf returns the version that a file's name begins with; nil if it has none.
+func (f *Folder) versionOf(name string) []int64 {
+	if m := f.format.versions().FindStringSubmatch(name); m != nil {
+		return numbers(m[1])
+	}
+	return nil
+}
+
 // Has reports whether a file of the folder has a step's mark.
-func (f *Folder) Has(mark string) bool { return f.lines[mark] }
+func (f *Folder) Has(mark string) bool {
+	_, has := f.lines[mark]
+	return has
+}
+
+// After reports whether the folder has a mark, and has no other mark with a higher version.
+func (f *Folder) After(mark, other string) bool {
+	return f.Has(mark) && (!f.Has(other) || slices.Compare(f.lines[mark], f.lines[other]) >= 0)
+}
 
 // Missing returns those steps that are not in the folder.
 func (f *Folder) Missing(steps []Step) []Step {

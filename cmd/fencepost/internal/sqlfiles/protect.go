@@ -10,23 +10,29 @@ import (
 // shortWait keeps a migration that queues for a table from holding up all others for long.
 const shortWait = "SET LOCAL lock_timeout = '3s';"
 
-// Steps returns the migrations of a declaration that a folder does not have, in the order in which they run. A table
-// that is observed in the folder goes back to that when it is no longer enforced.
+// Steps returns the migrations of a declaration that a folder does not have, in the order in which they run. Of the
+// levels Observe and Enforce the folder's last one counts, so a table can go from one to the other and back. Down leads
+// to the one before.
 func (d *Declaration) Steps(f *Folder) []Step {
-	all := []Step{d.columnStep()}
+	missing := f.Missing([]Step{d.columnStep()})
 	switch d.Level {
 	case Rule:
-		all = append(all, d.ruleStep())
+		missing = append(missing, f.Missing([]Step{d.ruleStep()})...)
 	case Observe, Enforce:
-		observed := *d
-		observed.Level = Observe
-		before := migrations.Unprotected
-		if d.Level == Enforce && f.Has(observed.mark()) {
-			before = migrations.Observe
+		other := *d
+		if other.Level = Observe; d.Level == Observe {
+			other.Level = Enforce
 		}
-		all = append(all, d.protectStep(before))
+		if f.After(d.mark(), other.mark()) {
+			break
+		}
+		before := migrations.Unprotected
+		if f.Has(other.mark()) {
+			before = other.Mode()
+		}
+		missing = append(missing, d.protectStep(before))
 	}
-	return f.Missing(all)
+	return missing
 }
 
 // title makes a file's title of words. What may not stand in a file's name becomes a low line.
