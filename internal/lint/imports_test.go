@@ -33,7 +33,7 @@ func shipped() map[string][]string {
 		module + "/internal/clock":    nil,
 		module + "/internal/encoding": {pgx},
 		module + "/lease":             {redis, module + "/token", module + "/internal/clock"},
-		module + "/fence":             of("pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit"),
+		module + "/fence":             of("pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit", "pgcollect"),
 		module + "/advisory":          of("clock", "encoding", "turns"),
 		module + "/internal/turns":    {module + "/token"},
 		module + "/migrations":        {goose},
@@ -49,7 +49,7 @@ func shipped() map[string][]string {
 	var lower []string
 	for _, name := range []string{
 		"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow",
-		"pgbatch", "pgcommit", "pgledger",
+		"pgbatch", "pgcommit", "pgledger", "pgcollect",
 	} {
 		packages[module+"/internal/"+name] = of(append(lower[:len(lower):len(lower)], "encoding")...)
 		lower = append(lower, name)

@@ -17,6 +17,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/servers"
 )
 
 // commands is the command line. A new command is one more field.
@@ -41,6 +43,13 @@ type commands struct {
 	Top         topCommand         `cmd:"" help:"Show the leases as a live page: held, waited for, overtaken, and how they change hands."`
 	Version     versionCommand     `cmd:"" help:"Print the version of this program."`
 	Why         whyCommand         `cmd:"" help:"Say why a worker with a token is refused: who overtook it, and when."`
+}
+
+// Main is Run for a process of its own, whose arguments and streams it takes. It also settles what belongs to a process
+// as a whole.
+func Main() int {
+	servers.QuietRedis()
+	return Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 
 // Run runs the command that args name and returns the exit status. args do not include the program's own name. Run ends

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/cli"
-	"github.com/fencepost-pg/fencepost/cmd/fencepost/internal/servers"
 	"github.com/fencepost-pg/fencepost/internal/services"
 	"github.com/fencepost-pg/fencepost/internal/testenv"
 )
@@ -23,8 +21,7 @@ const beProgram = "FENCEPOST_TEST_PROGRAM"
 func TestMain(m *testing.M) {
 	services.RunHostIfAsked()
 	if os.Getenv(beProgram) != "" {
-		servers.QuietRedis() // as main does
-		os.Exit(cli.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(cli.Main())
 	}
 	testenv.Main(m)
 }
