@@ -125,8 +125,8 @@ func TestCase46_ADumpBringsTheProtectionsRulesWhoeverMakesIt(t *testing.T) {
 			}
 			db := open(t, copied)
 			if !mayReadAll {
-				mustExec(t, db, `REVOKE SELECT ON fencepost.fence, fencepost.secret, fencepost.fences, fencepost.keys
-					FROM `+quoted(reader)+`, `+quoted(roles[0]))
+				mustExec(t, db, `REVOKE SELECT ON fencepost.fence, fencepost.floor, fencepost.secret, fencepost.fences,
+					fencepost.keys FROM `+quoted(reader)+`, `+quoted(roles[0]))
 			}
 			wantProtected(t, db, want)
 		})
