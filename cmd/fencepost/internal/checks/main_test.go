@@ -118,7 +118,8 @@ func TestWhatWasMeasuredIsJudged(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct{ got, want checks.Level }{
 		"near":                       {checks.JudgeLatency(ms, 2*ms, 30*time.Second), checks.OK},
-		"above half a reservation":   {checks.JudgeLatency(ms, 150*ms, 30*time.Second), checks.Warning},
+		"above half a reservation":   {checks.JudgeLatency(150*ms, 150*ms, 30*time.Second), checks.Warning},
+		"one of them above it":       {checks.JudgeLatency(ms, 150*ms, 30*time.Second), checks.OK},
 		"a tenth of the TTL":         {checks.JudgeLatency(ms, 60*ms, 600*ms), checks.Warning},
 		"a third of the TTL":         {checks.JudgeLatency(ms, 200*ms, 600*ms), checks.Fault},
 		"above the longest reserved": {checks.JudgeLatency(ms, 6*time.Second, time.Hour), checks.Fault},

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,8 +77,8 @@ func (n *node) rights(ctx context.Context) ([]finding, error) {
 		}
 		return nil
 	})
-	if err != nil && answers[0].Err() == nil && !notAllowed(err) && ctx.Err() != nil {
-		return nil, err
+	if err != nil && !answered(err) {
+		return nil, err // the other commands got no answer either
 	}
 	var needed, useful, losses []string
 	var words error
@@ -93,12 +94,18 @@ func (n *node) rights(ctx context.Context) ([]finding, error) {
 		}
 	}
 	for i, probe := range probes {
-		if err := answers[i].Err(); notAllowed(err) {
+		switch err := answers[i].Err(); {
+		case notAllowed(err):
 			refuse(probe.name, probe.without, err)
+		case err != nil && !answered(err):
+			return nil, err
 		}
 	}
-	if err := n.subscribe(ctx); notAllowed(err) {
+	switch err := n.subscribe(ctx); {
+	case notAllowed(err):
 		refuse("subscribe", "waiters ask again every PollEvery", err)
+	case err != nil:
+		return nil, err
 	}
 	do := fmt.Sprintf(rightsHint, n.opts.Namespace)
 	switch {
@@ -108,6 +115,12 @@ func (n *node) rights(ctx context.Context) ([]finding, error) {
 		return warning(do, "refused: %s: %s", strings.Join(useful, ", "), strings.Join(losses, "; "))
 	}
 	return fine("each command that a store sends is allowed")
+}
+
+// answered reports whether an error is the server's answer. A connection that broke says nothing about rights.
+func answered(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
 }
 
 // subscribe listens on a channel of the namespace for a moment.
@@ -149,9 +162,12 @@ func (n *node) password(ctx context.Context) ([]finding, error) {
 	options.CredentialsProvider, options.CredentialsProviderContext, options.StreamingCredentialsProvider = nil, nil, nil
 	nobody := redis.NewClient(&options)
 	defer func() { _ = nobody.Close() }() // it holds nothing
-	if nobody.Ping(ctx).Err() == nil {
+	switch err := nobody.Ping(ctx).Err(); {
+	case err == nil:
 		return warning("set a password (requirepass), or users (ACL SETUSER, and default off)",
 			"the server asks nobody for a password: whoever reaches it may take leases away")
+	case !answered(err):
+		return nil, err
 	}
 	return fine("it asks for a password")
 }

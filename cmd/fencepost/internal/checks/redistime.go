@@ -44,7 +44,7 @@ func judgeLatency(middle, longest, ttl time.Duration) ([]finding, error) {
 		return fault(do, "%s: a waiter cannot come for a lease within the longest reservation, %v", found, longestReservation)
 	case longest >= ttl/10:
 		return warning(do, "%s: a tenth of the TTL of %v, so two late renewals lose a lease", found, ttl)
-	case 2*longest > shortestReservation:
+	case 2*middle > shortestReservation:
 		return warning("bring the workers and Redis together",
 			"%s: a lease that is handed on is reserved for twice as long, more than the usual %v", found, shortestReservation)
 	}

@@ -24,7 +24,8 @@ type doctorCommand struct {
 // Help says what the levels mean.
 func (*doctorCommand) Help() string {
 	return `It looks at both servers, at the schema fencepost, at the tables with tokens and at this host, and prints a ` +
-		`line for each thing: ok, warning, fault or skipped, and below it what to do. It changes nothing. ` +
+		`line for each thing: ok, warning, fault or skipped, and below it what to do. ` +
+		`It changes nothing in PostgreSQL; in Redis it tries the commands of a store on keys of its own. ` +
 		`What the role, the user or the server does not let it see is skipped, with the reason. ` +
 		`Run it on a host of the workers: with their addresses, to see what they may do; and with an operator's role, ` +
 		`to see the most.

@@ -64,12 +64,13 @@ func checkInterval(interval time.Duration) error {
 
 // Run watches until it is told to end.
 func (c *leaseWatch) Run(ctx context.Context, std *streams) error {
-	if c.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.For)
-		defer cancel()
-	}
 	return c.on(ctx, func(site *operate.Site) error {
+		ctx := ctx
+		if c.For > 0 { // the time begins once the servers are there
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.For)
+			defer cancel()
+		}
 		changes := 0
 		return c.follow(
 			ctx,

@@ -143,7 +143,7 @@ func TestLeaseWatch(t *testing.T) {
 func TestLeaseWatchEnds(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.golden("lease_watch_for", "lease watch r other --for 400ms --interval 100ms")
+	p.golden("lease_watch_for", "lease watch r other --for 2s --interval 100ms")
 	cmd, errOut, _ := p.start(p.with("lease watch r")...)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func (c *serveCommand) Run(ctx context.Context, std *streams) error {
 			return err
 		}
 		site := web.New(web.Options{
-			Namespace: c.Namespace, Every: c.Interval, Version: buildVersion(), LocalOnly: !c.Expose,
+			Namespace: c.Namespace, Every: c.Interval, Version: buildVersion(), LocalOnly: !c.Expose || isLoopback(listener.Addr()),
 			Clean: func(err error) string { return withoutSecrets(err.Error()) },
 		})
 		address := "http://" + listener.Addr().String() + "/"
@@ -75,6 +75,12 @@ func (c *serveCommand) Run(ctx context.Context, std *streams) error {
 		}
 		return c.serve(ctx, listener, site, b)
 	})
+}
+
+// isLoopback reports whether only programs on this host reach an address.
+func isLoopback(address net.Addr) bool {
+	tcp, ok := address.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 // say prints where the page is.

@@ -72,6 +72,9 @@ func parseSettings(from io.Reader) (map[string]string, error) {
 func (s *settingsFile) check(app *kong.Application) error {
 	known := variablesOf(app.Node)
 	for name := range s.values {
+		if strings.HasPrefix(name, "PG") {
+			return fmt.Errorf("--settings: %s is read from the environment alone: name FENCEPOST_POSTGRES_URL", name)
+		}
 		if strings.HasPrefix(name, "FENCEPOST_") && !slices.Contains(known, name) {
 			return fmt.Errorf("--settings: no setting is called %s", name)
 		}
@@ -97,7 +100,7 @@ func (s *settingsFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	return nil, nil
 }
 
-// namesOf returns the variables of all flags, and those that only the demo and the comparison read.
+// variablesOf returns the variables of all flags, and those that only the demo and the comparison read.
 func variablesOf(node *kong.Node) []string {
 	names := []string{"FENCEPOST_SERVICES", "FENCEPOST_REQUIRE"}
 	for _, f := range node.Flags {

@@ -31,7 +31,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 migrations pending (migrate stat
 
 Servers are named by flag or by environment: FENCEPOST_POSTGRES_URL, DATABASE_URL or libpq's PGHOST and the like; ` +
 	`FENCEPOST_REDIS_URL or REDIS_URL; ` +
-	`or by a file of such variables, which --settings or FENCEPOST_SETTINGS names.`
+	`or by a file with those variables, but not libpq's, which --settings or FENCEPOST_SETTINGS names.`
 
 // statusError is an error with an exit status of its own. Without an error there is nothing to print.
 type statusError struct {
