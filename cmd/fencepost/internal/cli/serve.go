@@ -66,7 +66,8 @@ func (c *serveCommand) Run(ctx context.Context, std *streams) error {
 			return err
 		}
 		site := web.New(web.Options{
-			Namespace: c.Namespace, Every: c.Interval, Version: buildVersion(), LocalOnly: !c.Expose || isLoopback(listener.Addr()),
+			Namespace: c.Namespace, Every: c.Interval, Version: buildVersion(),
+			LocalOnly: !c.Expose || isLoopback(listener.Addr()),
 			Clean: func(err error) string { return withoutSecrets(err.Error()) },
 		})
 		address := "http://" + listener.Addr().String() + "/"
