@@ -68,7 +68,7 @@ func (c *serveCommand) Run(ctx context.Context, std *streams) error {
 		site := web.New(web.Options{
 			Namespace: c.Namespace, Every: c.Interval, Version: buildVersion(),
 			LocalOnly: !c.Expose || isLoopback(listener.Addr()),
-			Clean: func(err error) string { return withoutSecrets(err.Error()) },
+			Clean:     func(err error) string { return withoutSecrets(err.Error()) },
 		})
 		address := "http://" + listener.Addr().String() + "/"
 		if err := c.say(std, address); err != nil {
