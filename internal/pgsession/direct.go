@@ -102,7 +102,9 @@ func BeginDirect(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (tx
 	}
 	answer, err = begin(ctx, conn, sql, p)
 	if err != nil && forget(ctx, conn, err, beginSQL, sql, checkSQL, commitSQL) {
-		d.commits = notPrepared
+		if d.commits == asPrepared {
+			d.commits = notPrepared
+		}
 		if err := d.prepareCommit(ctx, conn); err != nil {
 			return nil, "", err
 		}

@@ -241,8 +241,8 @@ DECLARE
     current bigint;
     drawn   bigint := 1;
 BEGIN
-    -- Any fence refuses this claim, and so does a floor. It has passed the gate by then, so nobody changes the fence
-    -- before the next one. The floor may rise, if another fence of the bucket is collected.
+    -- Any fence refuses this claim, and so does a floor. It has passed the gate by then, and holds the bucket if there is
+    -- no fence, so neither changes before the next claim.
     SELECT c.claimed, c.current INTO claimed, current
       FROM fencepost.claim(draw.resource, 1, draw.nonce, draw.label) AS c;
     IF NOT claimed THEN

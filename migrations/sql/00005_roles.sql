@@ -341,8 +341,8 @@ BEGIN
     DELETE FROM fencepost.secret AS s WHERE s.xmin <> s.born;
     INSERT INTO fencepost.secret DEFAULT VALUES ON CONFLICT DO NOTHING;
     INSERT INTO fencepost.protected SELECT u.* FROM fencepost.unrecorded_protections() AS u;
-    -- What a lost bucket's fences carried is not known. No token that this database still remembers is above this one;
-    -- those above 2^62 are not collected.
+    -- What a lost bucket's fences carried is not known. No fence or floor that is left is above this token, except fences
+    -- above 2^62, which are not collected. Rows of tables may be.
     INSERT INTO fencepost.floor (bucket, token)
     SELECT b, (SELECT coalesce(max(t.token), 0)
                  FROM (SELECT f.token FROM fencepost.fence AS f UNION ALL SELECT o.token FROM fencepost.floor AS o) AS t

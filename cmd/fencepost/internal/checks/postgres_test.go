@@ -116,8 +116,18 @@ func TestEncodingsThatAreNotUTF8(t *testing.T) {
 func TestAPostgreSQLWhoseFlagsAreDangerous(t *testing.T) {
 	t.Parallel()
 	opts := at(testenv.OwnPostgres(t, "-c", "fsync=off", "-c", "full_page_writes=off", "-c",
-		"max_locks_per_transaction=10",
-		"-c", "synchronous_standby_names=nobody", "-c", "max_prepared_transactions=0").URL())
+		"max_locks_per_transaction=10", "-c", "max_prepared_transactions=0").URL())
+	// Not from the start on: the server would wait for the standby with the first transactions that set it up.
+	pool := testenv.PoolOn(t, opts.Database)
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()"} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waits = "SELECT current_setting('synchronous_standby_names') = 'nobody'"
+	if err := testenv.UntilQuery(t.Context(), pool, waits); err != nil {
+		t.Fatal(err)
+	}
 	opts.Advisory = true
 	got := look(t, &opts)
 	want(t, got, "fsync", checks.Fault, "loses fences")
