@@ -63,7 +63,7 @@ done
 
 status=0
 # go vet is a step of its own in .ci/run; here it would be repeated for each package that changed.
-go test "${how[@]}" -vet=off -json -shuffle=on -count=1 -timeout=10m -p "${FENCEPOST_TEST_BINARIES:-2}" "$@" |
+go test "${how[@]}" -vet=off -json -shuffle=on -count=1 -timeout=15m -p "${FENCEPOST_TEST_BINARIES:-2}" "$@" |
 	"$workspace/slowest" $verbose || status=$?
 
 echo

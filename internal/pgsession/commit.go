@@ -12,7 +12,8 @@ import (
 )
 
 // ErrStatementGone says that a transaction could not be committed, because it had deallocated the prepared statements
-// of its connection. It was rolled back and wrote nothing. Later transactions of the connection commit without them.
+// of its connection. It was rolled back and wrote nothing. The connection's transactions commit without them until they
+// have been prepared again.
 var ErrStatementGone = errors.New("the transaction has deallocated the statement that commits it")
 
 // commits says how a connection commits a transaction whose id has to be checked.
@@ -21,7 +22,7 @@ type commits int
 const (
 	notPrepared   commits = iota // by a simple query, until the statements have been prepared
 	asPrepared                   // by two prepared statements
-	asSimpleQuery                // by a simple query for good, because a transaction has deallocated the statements
+	asSimpleQuery                // by a simple query, because a transaction has deallocated the statements
 )
 
 // CommitName is the name of a prepared COMMIT.

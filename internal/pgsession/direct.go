@@ -102,9 +102,7 @@ func BeginDirect(ctx context.Context, conn *pgx.Conn, sql string, p *Params) (tx
 	}
 	answer, err = begin(ctx, conn, sql, p)
 	if err != nil && forget(ctx, conn, err, beginSQL, sql, checkSQL, commitSQL) {
-		if d.commits == asPrepared {
-			d.commits = notPrepared
-		}
+		d.commits = notPrepared
 		if err := d.prepareCommit(ctx, conn); err != nil {
 			return nil, "", err
 		}
