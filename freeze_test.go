@@ -17,14 +17,18 @@ import (
 func TestAnOperatorsFreezeIsRespected(t *testing.T) {
 	t.Parallel()
 	for name, freeze := range map[string]struct{ on, off string }{
-		"database": {`ALTER DATABASE %d SET default_transaction_read_only = on`,
-			`ALTER DATABASE %d RESET default_transaction_read_only`},
+		"database": {
+			`ALTER DATABASE %d SET default_transaction_read_only = on`,
+			`ALTER DATABASE %d RESET default_transaction_read_only`,
+		},
 		"role": {
 			`ALTER ROLE CURRENT_USER IN DATABASE %d SET default_transaction_read_only = on`,
 			`ALTER ROLE CURRENT_USER IN DATABASE %d RESET default_transaction_read_only`,
 		},
-		"session": {`SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`,
-			`SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE`},
+		"session": {
+			`SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY`,
+			`SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -94,11 +94,15 @@ func TestCase38_JoinedWorkThatFailsIsUndoneAlone(t *testing.T) {
 		want error
 	}{
 		"an error": {func(context.Context, pgx.Tx) error { return failed }, failed},
-		"an overlooked one": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, `SELECT 1/0`); return nil },
-			pgx.ErrTxCommitRollback},
+		"an overlooked one": {
+			func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, `SELECT 1/0`); return nil },
+			pgx.ErrTxCommitRollback,
+		},
 		"a COMMIT": {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, fencepost.ErrInvalid},
-		"an open savepoint": {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
-			fencepost.ErrInvalid},
+		"an open savepoint": {
+			func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
+			fencepost.ErrInvalid,
+		},
 		"a panic": {func(context.Context, pgx.Tx) error { panic(failed) }, failed},
 	} {
 		resource := "invoice-" + name

@@ -188,8 +188,10 @@ func TestTheStoreAndTheProtectionAgreeOnResources(t *testing.T) {
 			columns,
 		)
 		for _, key := range []fencepost.Key{
-			{"x", int32(1), [16]byte{1}}, {"a/b%c%2F", int32(-7), [16]byte{15: 255}},
-			{"é \"'\\{}", int32(1<<31 - 1), [16]byte{}}, {"A", int32(0), [16]byte{9}},
+			{"x", int32(1), [16]byte{1}},
+			{"a/b%c%2F", int32(-7), [16]byte{15: 255}},
+			{"é \"'\\{}", int32(1<<31 - 1), [16]byte{}},
+			{"A", int32(0), [16]byte{9}},
 		} {
 			want, err := lines.Resource(key)
 			if err != nil {

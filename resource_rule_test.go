@@ -69,8 +69,10 @@ func keyGen() *rapid.Generator[fencepost.Key] {
 				Draw(t, "a as"),
 			rapid.SampledFrom([]any{middle, number(middle), int(middle), pgtype.Int4{Int32: middle, Valid: true}, &middle}).
 				Draw(t, "b as"),
-			rapid.SampledFrom([]any{large, int(large), roman(large), uint64(large >> 1 & (1<<62 - 1)),
-				pgtype.Int8{Int64: large, Valid: true}}).
+			rapid.SampledFrom([]any{
+				large, int(large), roman(large), uint64(large >> 1 & (1<<62 - 1)),
+				pgtype.Int8{Int64: large, Valid: true},
+			}).
 				Draw(t, "c as"),
 			rapid.SampledFrom([]any{d, code(d), []byte(d), pgtype.Text{String: d, Valid: true}, &d}).Draw(t, "d as"),
 			rapid.SampledFrom([]any{e, code(e)}).Draw(t, "e as"),

@@ -97,10 +97,14 @@ func TestTxOptions(t *testing.T) {
 	}{
 		{"nil", nil, settings{"read committed", "off", "7s", "7000"}},
 		{"zero", &fencepost.TxOptions{}, settings{"read committed", "off", "7s", "7000"}},
-		{"repeatable read", &fencepost.TxOptions{Isolation: pgx.RepeatableRead},
-			settings{"repeatable read", "off", "7s", "7000"}},
-		{"serializable", &fencepost.TxOptions{Isolation: pgx.Serializable, ReadOnly: true},
-			settings{"serializable", "on", "7s", "7000"}},
+		{
+			"repeatable read", &fencepost.TxOptions{Isolation: pgx.RepeatableRead},
+			settings{"repeatable read", "off", "7s", "7000"},
+		},
+		{
+			"serializable", &fencepost.TxOptions{Isolation: pgx.Serializable, ReadOnly: true},
+			settings{"serializable", "on", "7s", "7000"},
+		},
 		{"idle", &fencepost.TxOptions{MaxIdle: 3 * time.Second}, settings{"read committed", "off", "3s", "3000"}},
 	} {
 		var got settings

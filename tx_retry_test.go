@@ -223,12 +223,18 @@ func TestCase20_NilIsNeverReturnedForWhatWasRolledBack(t *testing.T) {
 		want error
 	}{
 		"swallowed": {misuse(sql(`SELECT 1/0`), true), pgx.ErrTxCommitRollback},
-		"Commit": {misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, false),
-			fencepost.ErrInvalid},
-		"Commit overlooked": {misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true),
-			fencepost.ErrInvalid},
-		"Rollback overlooked": {misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true),
-			fencepost.ErrInvalid},
+		"Commit": {
+			misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, false),
+			fencepost.ErrInvalid,
+		},
+		"Commit overlooked": {
+			misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, true),
+			fencepost.ErrInvalid,
+		},
+		"Rollback overlooked": {
+			misuse(func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, true),
+			fencepost.ErrInvalid,
+		},
 		"ROLLBACK in SQL": {misuse(sql(`ROLLBACK`), true), fencepost.ErrOutcomeUnknown},
 		"ROLLBACK, failed": {func(ctx context.Context, tx pgx.Tx) error {
 			return errors.Join(sql(`ROLLBACK`)(ctx, tx), why)

@@ -305,24 +305,36 @@ func TestCase34_AWayThroughLeadsNoFurther(t *testing.T) {
 		"another's added": {"", []string{named, `SELECT fencepost.bypass('y', 'app.other')`, item, other}},
 		"all":             {"", []string{`SELECT fencepost.bypass('x')`, item, other}},
 		"named after all": {"", []string{`SELECT fencepost.bypass('x')`, named, item, other}},
-		"parts": {"", []string{`SELECT fencepost.bypass('x', 'app.log')`, `UPDATE app.log SET value = 'x'`,
-			`UPDATE app.log_2a SET value = 'x'`, `TRUNCATE app.log_1`}},
-		"a part": {"ZF004", []string{`SELECT fencepost.bypass('x', 'app.log_1')`,
-			`UPDATE app.log_1 SET value = 'x'`, `UPDATE app.log_2a SET value = 'x'`}},
+		"parts": {"", []string{
+			`SELECT fencepost.bypass('x', 'app.log')`, `UPDATE app.log SET value = 'x'`,
+			`UPDATE app.log_2a SET value = 'x'`, `TRUNCATE app.log_1`,
+		}},
+		"a part": {"ZF004", []string{
+			`SELECT fencepost.bypass('x', 'app.log_1')`,
+			`UPDATE app.log_1 SET value = 'x'`, `UPDATE app.log_2a SET value = 'x'`,
+		}},
 		"savepoint":       {"ZF004", []string{`SAVEPOINT s`, named, `ROLLBACK TO s`, item}},
 		"later savepoint": {"", []string{named, `SAVEPOINT s`, item, `ROLLBACK TO s`, item}},
-		"widened by hand": {"ZF004",
-			[]string{named,
+		"widened by hand": {
+			"ZF004",
+			[]string{
+				named,
 				`SELECT set_config('fencepost.bypass',
-				regexp_replace(current_setting('fencepost.bypass'), ' [0-9]+ ', ' all '), true)`, other}},
-		"another reason": {"ZF004",
-			[]string{named, `SELECT set_config('fencepost.bypass', current_setting('fencepost.bypass') || 'y', true)`, item}},
+				regexp_replace(current_setting('fencepost.bypass'), ' [0-9]+ ', ' all '), true)`, other,
+			},
+		},
+		"another reason": {
+			"ZF004",
+			[]string{named, `SELECT set_config('fencepost.bypass', current_setting('fencepost.bypass') || 'y', true)`, item},
+		},
 		"next transaction": {"ZF004", []string{item}},
 		"twice":            {"", []string{named, named, item}},
 		"set to nothing":   {"ZF004", []string{named, `SET LOCAL fencepost.bypass = ''`, item}},
 		"discarded":        {"ZF004", []string{named, `RESET ALL`, item}},
-		"cut off by a hair": {"ZF004",
-			[]string{named, `SELECT set_config('fencepost.bypass', left(current_setting('fencepost.bypass'), 64), true)`, item}},
+		"cut off by a hair": {
+			"ZF004",
+			[]string{named, `SELECT set_config('fencepost.bypass', left(current_setting('fencepost.bypass'), 64), true)`, item},
+		},
 	} {
 		err := runAll(t.Context(), b.operator, c.statements...)
 		if got := sqlState(err); got != c.want || c.want == "" && err != nil {

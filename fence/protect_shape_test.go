@@ -35,15 +35,22 @@ func TestTheProtectionComputesTheResourceByTheRule(t *testing.T) {
 		"text":       {`a text NOT NULL`, []string{"a"}, `'x/y%z é'`, "test:p/x/y%z é"},
 		"empty text": {`a text NOT NULL`, []string{"a"}, `''`, "test:p/"},
 		"varchar":    {`a varchar(9) NOT NULL`, []string{"a"}, `'x '`, "test:p/x "},
-		"uuid": {`a uuid NOT NULL`, []string{"a"}, `'{0A1B2C3D-0000-4000-8000-00000000000F}'`,
-			"test:p/0a1b2c3d-0000-4000-8000-00000000000f"},
+		"uuid": {
+			`a uuid NOT NULL`,
+			[]string{"a"},
+			`'{0A1B2C3D-0000-4000-8000-00000000000F}'`,
+			"test:p/0a1b2c3d-0000-4000-8000-00000000000f",
+		},
 		"domain":         {`a app.code NOT NULL`, []string{"a"}, `'ab'`, "test:p/ab"},
 		"domain's":       {`a app.smaller NOT NULL`, []string{"a"}, `5`, "test:p/5"},
 		"two":            {`a text NOT NULL, b int NOT NULL`, []string{"a", "b"}, `'x/y%z', 3`, "test:p/x%2Fy%25z/3"},
 		"two, turned":    {`a text NOT NULL, b int NOT NULL`, []string{"b", "a"}, `'x/y%z', 3`, "test:p/3/x%2Fy%25z"},
 		"parts that mix": {`a text NOT NULL, b text NOT NULL`, []string{"a", "b"}, `'x%2F', '/'`, "test:p/x%252F/%2F"},
-		"generated beside": {`a int NOT NULL, b int GENERATED ALWAYS AS (a * 2) STORED`,
-			[]string{"a"}, `1, DEFAULT`, "test:p/1"},
+		"generated beside": {
+			`a int NOT NULL, b int GENERATED ALWAYS AS (a * 2) STORED`,
+			[]string{"a"},
+			`1, DEFAULT`, "test:p/1",
+		},
 		"strange names": {`"A b" int NOT NULL, "x""; --" int NOT NULL`, []string{"A b", `x"; --`}, `1, 2`, "test:p/1/2"},
 	} {
 		fencetest.Exec(
@@ -90,15 +97,23 @@ func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 				FOR VALUES IN (1) SERVER files OPTIONS (filename '/dev/null')`, ``, "app.y is a foreign table"},
 		"partition": {`CREATE TABLE app.y (id int NOT NULL` + token + `) PARTITION BY LIST (id);
 			CREATE TABLE app.x PARTITION OF app.y FOR VALUES IN (1)`, ``, "partition"},
-		"heir": {`CREATE TABLE app.x (id int NOT NULL` + token + `); CREATE TABLE app.y () INHERITS (app.x)`,
-			``, "app.y inherits from it"},
-		"by the token": {`CREATE TABLE app.x (id int NOT NULL` + token + `) PARTITION BY LIST (last_fencing_token)`,
-			``, "partitioned by its token"},
+		"heir": {
+			`CREATE TABLE app.x (id int NOT NULL` + token + `); CREATE TABLE app.y () INHERITS (app.x)`,
+			``, "app.y inherits from it",
+		},
+		"by the token": {
+			`CREATE TABLE app.x (id int NOT NULL` + token + `) PARTITION BY LIST (last_fencing_token)`,
+			``, "partitioned by its token",
+		},
 		"no token": {`CREATE TABLE app.x (id int NOT NULL)`, ``, "no token column last_fencing_token"},
-		"nullable token": {`CREATE TABLE app.x (id int NOT NULL, last_fencing_token bigint)`, ``,
-			"last_fencing_token may be NULL"},
-		"integer token": {`CREATE TABLE app.x (id int NOT NULL, last_fencing_token int NOT NULL)`,
-			``, "is integer, not bigint"},
+		"nullable token": {
+			`CREATE TABLE app.x (id int NOT NULL, last_fencing_token bigint)`, ``,
+			"last_fencing_token may be NULL",
+		},
+		"integer token": {
+			`CREATE TABLE app.x (id int NOT NULL, last_fencing_token int NOT NULL)`,
+			``, "is integer, not bigint",
+		},
 		"generated token": {`CREATE TABLE app.x (id int NOT NULL,
 			last_fencing_token bigint NOT NULL GENERATED ALWAYS AS (1) STORED)`, ``, "generated"},
 		"identity token": {`CREATE TABLE app.x (id int NOT NULL,
@@ -118,8 +133,10 @@ func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
 		"token as resource": {`CREATE TABLE app.x (id int NOT NULL` + token +
 			`)`, `'test', 'p', '{last_fencing_token}'`, "token and resource"},
 		"column twice": {`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'test', 'p', '{id,id}'`, "twice"},
-		"unknown mode": {`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'test', 'p', '{id}', mode => 'off'`,
-			"neither enforce nor observe"},
+		"unknown mode": {
+			`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'test', 'p', '{id}', mode => 'off'`,
+			"neither enforce nor observe",
+		},
 		"namespace": {`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'a:b', 'p', '{id}'`, "namespace"},
 		"no name":   {`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'test', ''`, "needs a name"},
 		"a NULL":    {`CREATE TABLE app.x (id int NOT NULL` + token + `)`, `'test', NULL`, "NULL"},

@@ -51,8 +51,10 @@ func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
 		repaired bool
 	}{
 		"row trigger disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
-		"truncate trigger disabled": {`ALTER TABLE app.item DISABLE TRIGGER "~fencepost_truncate"`,
-			fence.ProblemDisabled, true},
+		"truncate trigger disabled": {
+			`ALTER TABLE app.item DISABLE TRIGGER "~fencepost_truncate"`,
+			fence.ProblemDisabled, true,
+		},
 		"enabled for replicas":     {`ALTER TABLE app.item ENABLE REPLICA TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
 		"enabled always":           {`ALTER TABLE app.item ENABLE ALWAYS TRIGGER "~fencepost"`, fence.ProblemDisabled, true},
 		"row trigger dropped":      {`DROP TRIGGER "~fencepost" ON app.item`, fence.ProblemMissing, true},

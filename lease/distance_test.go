@@ -100,8 +100,10 @@ func TestCase42_TheQueueCostsNoHandOffsHoweverFarRedisIs(t *testing.T) {
 		"50ms":  {5 * time.Second, []time.Duration{50 * time.Millisecond}},
 		"220ms": {12 * time.Second, []time.Duration{220 * time.Millisecond}},
 		"500ms": {12 * time.Second, []time.Duration{500 * time.Millisecond}},
-		"changing": {12 * time.Second,
-			[]time.Duration{5 * time.Millisecond, 220 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}},
+		"changing": {
+			12 * time.Second,
+			[]time.Duration{5 * time.Millisecond, 220 * time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond},
+		},
 	} {
 		all.Go(func() {
 			t.Run(name, func(t *testing.T) {

@@ -91,7 +91,8 @@ func (i *Inspector) RaiseCounters(ctx context.Context, floors []Floor) (raised i
 func (i *Inspector) raiseAt(ctx context.Context, client redis.UniversalClient, floors []Floor, below []bool) error {
 	script := newScript(raiseLua)
 	send := func(at []int,
-		evaluate func(p redis.Pipeliner, keys []string, args ...any) *redis.Cmd) (unknown []int, err error) {
+		evaluate func(p redis.Pipeliner, keys []string, args ...any) *redis.Cmd,
+	) (unknown []int, err error) {
 		replies := make([]*redis.Cmd, len(at))
 		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			for r, f := range at {

@@ -124,8 +124,10 @@ func (i *Inspector) lookAt(ctx context.Context, client redis.UniversalClient, re
 	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for r, name := range resources {
 			k := keysOf(i.prefix, name)
-			all[r] = replies{p.Get(ctx, k.lease), p.Get(ctx, k.counter), p.PTTL(ctx, k.lease),
-				p.ZRange(ctx, k.queue, 0, countAtMost-1)}
+			all[r] = replies{
+				p.Get(ctx, k.lease), p.Get(ctx, k.counter), p.PTTL(ctx, k.lease),
+				p.ZRange(ctx, k.queue, 0, countAtMost-1),
+			}
 		}
 		return nil
 	})
@@ -235,7 +237,8 @@ func (i *Inspector) Scan(ctx context.Context, limit int) (resources []string, mo
 // scanNode adds the names on one server, or on each primary of a cluster, one after the other. It adds at least one
 // more than the limit if there are more.
 func (i *Inspector) scanNode(ctx context.Context, client redis.UniversalClient, limit int,
-	names map[string]bool) error {
+	names map[string]bool,
+) error {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		turn := make(chan struct{}, 1) // ForEachMaster calls from several goroutines
 		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

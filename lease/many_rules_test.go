@@ -108,8 +108,10 @@ func TestManyInOneCallWithoutOneOfItsConditions(t *testing.T) {
 		"no foreign counter":           {"if redis.call('EXISTS', counter) == 0 then token = '1' end", "token = '1'"},
 		"exact numbers":                {"#last[i] <= 15 and", ""},
 		"a good counter":               {"string.find(last[i], '^[1-9]%d*$')", "tonumber(last[i])"},
-		"the idle time": {"redis.call('SET', counter, token, 'PX', idle)",
-			"redis.call('SET', counter, token)"},
+		"the idle time": {
+			"redis.call('SET', counter, token, 'PX', idle)",
+			"redis.call('SET', counter, token)",
+		},
 	} {
 		t.Run(condition, func(t *testing.T) {
 			t.Parallel()

@@ -144,8 +144,10 @@ func TestArgumentsThatCannotBeRight(t *testing.T) {
 		"to below zero":     {To: -1},
 		"nil migration":     {Also: []*goose.Migration{nil}},
 		"library's version": {Also: []*goose.Migration{goose.NewGoMigration(migrations.FirstAlso-1, inTx, nil)}},
-		"version twice": {Also: []*goose.Migration{goose.NewGoMigration(2000, inTx, nil),
-			goose.NewGoMigration(2000, nil, nil)}},
+		"version twice": {Also: []*goose.Migration{
+			goose.NewGoMigration(2000, inTx, nil),
+			goose.NewGoMigration(2000, nil, nil),
+		}},
 		"up outside a tx":   {Also: []*goose.Migration{goose.NewGoMigration(2000, outside, nil)}},
 		"down outside a tx": {Also: []*goose.Migration{goose.NewGoMigration(2000, nil, outside)}},
 		"SQL file":          {Also: []*goose.Migration{{Type: goose.TypeSQL, Version: 2000, Source: "2000_x.sql"}}},

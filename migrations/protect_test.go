@@ -293,8 +293,11 @@ func TestGrantGivesAndTakesBack(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []migrations.Roles{{Applications: []string{""}}, {Owners: []string{"a\x00"}},
-		{Operators: []string{""}}} {
+	for _, bad := range []migrations.Roles{
+		{Applications: []string{""}},
+		{Owners: []string{"a\x00"}},
+		{Operators: []string{""}},
+	} {
 		if _, err := migrations.Grant(1001, bad); !errors.Is(err, migrations.ErrInvalid) {
 			t.Errorf("%v: %v, want ErrInvalid", bad, err)
 		}

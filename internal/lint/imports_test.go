@@ -33,7 +33,9 @@ func shipped() map[string][]string {
 		module + "/internal/clock":    nil,
 		module + "/internal/encoding": {pgx},
 		module + "/lease":             {redis, module + "/token", module + "/internal/clock"},
-		module + "/fence":             of("pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit", "pgcollect"),
+		module + "/fence":             of(
+			"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit", "pgcollect",
+		),
 		module + "/advisory":          of("clock", "encoding", "turns"),
 		module + "/internal/turns":    {module + "/token"},
 		module + "/migrations":        {goose},

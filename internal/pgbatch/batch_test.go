@@ -477,8 +477,10 @@ func TestBadBatchesAreRefused(t *testing.T) {
 		"long key":         {{Key: pgtable.Key{1, 2}, Set: set("value")}},
 		"no key":           {{Set: set("value")}},
 		"other columns":    {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}, Set: set("updated_at")}},
-		"more columns": {{Key: pgtable.Key{1}, Set: set("value")},
-			{Key: pgtable.Key{2}, Set: set("value", "updated_at")}},
+		"more columns": {
+			{Key: pgtable.Key{1}, Set: set("value")},
+			{Key: pgtable.Key{2}, Set: set("value", "updated_at")},
+		},
 		"fewer columns": {{Key: pgtable.Key{1}, Set: set("value")}, {Key: pgtable.Key{2}}},
 	} {
 		if _, err := batches.Batch(batch); !errors.Is(err, pgerr.ErrInvalid) {
