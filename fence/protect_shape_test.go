@@ -79,7 +79,7 @@ func TestTheProtectionComputesTheResourceByTheRule(t *testing.T) {
 }
 
 // A table that cannot be protected is refused with an error that names the reason, and nothing is left behind.
-func TestWhatDoesNotFitIsNotProtected(t *testing.T) {
+func TestWhatDoesNotFitIsNotProtected(t *testing.T) { //nolint:funlen // a table of cases
 	t.Parallel()
 	pool := testenv.Pool(t)
 	fencetest.Exec(t, pool, `CREATE SCHEMA app;

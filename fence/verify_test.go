@@ -37,7 +37,7 @@ func wantProblem(t *testing.T, db fence.Querier, kind fence.ProblemKind, relatio
 }
 
 // Verify finds whatever an owner or superuser may do to a protection, and protect repairs it if it can be repaired.
-func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) {
+func TestVerifyFindsWhatWasDoneToAProtection(t *testing.T) { //nolint:funlen // a table of cases
 	t.Parallel()
 	const (
 		protectionName = `(SELECT tgfoid::regproc FROM pg_trigger WHERE tgrelid = 'app.item'::regclass

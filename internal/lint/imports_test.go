@@ -33,12 +33,12 @@ func shipped() map[string][]string {
 		module + "/internal/clock":    nil,
 		module + "/internal/encoding": {pgx},
 		module + "/lease":             {redis, module + "/token", module + "/internal/clock"},
-		module + "/fence":             of(
+		module + "/fence": of(
 			"pgsql", "pgerr", "pgsession", "pgclaim", "pgtable", "pgrow", "pgcommit", "pgcollect",
 		),
-		module + "/advisory":          of("clock", "encoding", "turns"),
-		module + "/internal/turns":    {module + "/token"},
-		module + "/migrations":        {goose},
+		module + "/advisory":       of("clock", "encoding", "turns"),
+		module + "/internal/turns": {module + "/token"},
+		module + "/migrations":     {goose},
 		module: append(
 			of("encoding", "turns", "pgclaim", "pgtable", "pgrow", "pgbatch", "pgcommit", "pgledger", "pgerr", "pgsession"),
 			redis,

@@ -104,7 +104,7 @@ func TestNamesThatCannotBeAreRefusedBeforeTheyAreSent(t *testing.T) {
 }
 
 // Registration names what is wrong.
-func TestInspectNamesWhatIsWrong(t *testing.T) {
+func TestInspectNamesWhatIsWrong(t *testing.T) { //nolint:funlen // a table of cases
 	t.Parallel()
 	pool := fencetest.Setup(t)
 	fencetest.Exec(t, pool, `
