@@ -208,16 +208,15 @@ func (s *Store) regressed(ctx context.Context, l *Lease, tok, fence Token, floor
 // background.
 func (s *Store) hooks() lease.Hooks {
 	e := s.opts.Events
-	h := lease.Hooks{Lost: func(l *lease.Lease, cause *lease.LostError) { s.bounds.lost(l, cause) }}
+	h := lease.Hooks{Lost: func(l *lease.Lease, cause *lease.LostError) {
+		s.bounds.lost(l, cause)
+		if e.Lost != nil {
+			e.Lost(context.WithoutCancel(l.Context()), l.Resource(), cause.Token, cause)
+		}
+	}}
 	if late := e.RenewedLate; late != nil {
 		h.RenewalLate = func(l *lease.Lease, since time.Duration, err error) {
 			late(context.WithoutCancel(l.Context()), l.Resource(), l.Token(), since, err)
-		}
-	}
-	if lost := e.Lost; lost != nil {
-		h.Lost = func(l *lease.Lease, cause *lease.LostError) {
-			s.bounds.lost(l, cause)
-			lost(context.WithoutCancel(l.Context()), l.Resource(), cause.Token, cause)
 		}
 	}
 	return h
