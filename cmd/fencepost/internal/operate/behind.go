@@ -24,29 +24,15 @@ func (s *Site) Behind(ctx context.Context, within time.Duration) (Behind, error)
 		return b, errors.New("advisory locks have no counters")
 	}
 	until := time.Now().Add(within)
-	b.More = true
-	for after := ""; b.More && time.Now().Before(until); {
-		page, more, err := s.Fences(ctx, after, reseedPage)
-		if err != nil {
-			return b, err
-		}
-		if err := s.behind(ctx, page, &b); err != nil {
-			return b, err
-		}
+	err := s.eachPage(ctx, func(page []Fence, more bool) (bool, error) {
 		b.More = more
-		if more {
-			after = page[len(page)-1].Resource
-		}
-	}
-	return b, nil
+		return time.Now().Before(until), s.behind(ctx, page, &b)
+	})
+	return b, err
 }
 
 func (s *Site) behind(ctx context.Context, page []Fence, b *Behind) error {
-	names := make([]string, len(page))
-	for i, f := range page {
-		names[i] = f.Resource
-	}
-	seen, err := s.redis.Look(ctx, names...)
+	seen, err := s.lookAt(ctx, page)
 	if err != nil {
 		return err
 	}

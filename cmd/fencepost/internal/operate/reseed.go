@@ -29,25 +29,43 @@ func (s *Site) Reseed(ctx context.Context, dry bool, each func(Reseeded)) (Resee
 	if s.redis == nil {
 		return done, errors.New("advisory locks have no counters: there is nothing to reseed")
 	}
-	for after := ""; ; {
-		page, more, err := s.Fences(ctx, after, reseedPage)
-		if err != nil {
-			return done, err
-		}
+	err := s.eachPage(ctx, func(page []Fence, _ bool) (bool, error) {
 		raised, err := s.reseed(ctx, page, dry)
 		if err != nil {
-			return done, err
+			return false, err
 		}
 		done.Fences += len(page)
 		done.Raised += raised
 		if each != nil {
 			each(done)
 		}
-		if !more {
-			return done, nil
+		return true, nil
+	})
+	return done, err
+}
+
+// eachPage calls fn with the fences of the namespace, page by page, until one is the last, or fn returns false or an
+// error. more says that a page follows.
+func (s *Site) eachPage(ctx context.Context, fn func(page []Fence, more bool) (goOn bool, err error)) error {
+	for after := ""; ; {
+		page, more, err := s.Fences(ctx, after, reseedPage)
+		if err != nil {
+			return err
+		}
+		if goOn, err := fn(page, more); err != nil || !goOn || !more {
+			return err
 		}
 		after = page[len(page)-1].Resource
 	}
+}
+
+// lookAt returns what Redis knows of the fences' resources.
+func (s *Site) lookAt(ctx context.Context, page []Fence) ([]lease.Sight, error) {
+	names := make([]string, len(page))
+	for i, f := range page {
+		names[i] = f.Resource
+	}
+	return s.redis.Look(ctx, names...)
 }
 
 func (s *Site) reseed(ctx context.Context, page []Fence, dry bool) (int, error) {
@@ -64,11 +82,7 @@ func (s *Site) reseed(ctx context.Context, page []Fence, dry bool) (int, error) 
 
 // below returns the fences whose counters are below them.
 func (s *Site) below(ctx context.Context, page []Fence) ([]Fence, error) {
-	names := make([]string, len(page))
-	for i, f := range page {
-		names[i] = f.Resource
-	}
-	seen, err := s.redis.Look(ctx, names...)
+	seen, err := s.lookAt(ctx, page)
 	var below []Fence
 	for i, v := range seen {
 		if v.Counter < max(page[i].Token, token.Token(1)) {
