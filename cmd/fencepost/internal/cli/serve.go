@@ -25,8 +25,9 @@ func (*serveCommand) Help() string {
 		`Prometheus at /metrics, whose names begin with fencepost_site_; ` +
 		`and /healthz, which is 200 if the last look at both servers succeeded and 503 otherwise. However many ask, ` +
 		`the servers are looked at every --interval. ` +
-		`Without --expose it listens to this machine alone, and answers only requests for 127.0.0.1, [::1] or ` +
-		`localhost. From elsewhere: ssh -L 7443:127.0.0.1:7443 HOST. ` +
+		`Without --expose it listens to this machine alone. There it answers only requests for 127.0.0.1, [::1] or ` +
+		`localhost, so that no other site's page can read it; a reverse proxy has to send such a Host. ` +
+		`From elsewhere: ssh -L 7443:127.0.0.1:7443 HOST. ` +
 		`It prints its address and runs until SIGTERM or SIGINT; the status is 0 then.
 
 Examples:
